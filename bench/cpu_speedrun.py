@@ -15,7 +15,7 @@ import argparse
 import subprocess
 import tempfile
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -42,9 +42,9 @@ class Preset:
     """The validation loss on Tiny Shakespeare that it is for, in nats per character."""
     model: dict[str, Any]
     """What it changes in the section `model` of params.yaml."""
-    train: dict[str, Any] = field(default_factory=dict)
+    train: dict[str, Any]
     """The same for the section `train`."""
-    share: float = 1.0
+    share: float
     """How much of the training text it sees: pieces of a thousand characters, evenly spread."""
 
 
@@ -91,9 +91,19 @@ def main() -> None:
         "--nanogpt", type=Path, help="a checkout of nanoGPT, whose loss on the text is the mark"
     )
     parser.add_argument(
-        "--marks", type=float, nargs="+", help="only the presets of these marks; default: all"
+        "--marks",
+        type=float,
+        nargs="+",
+        choices=[preset.mark for preset in PRESETS],
+        help="only the presets of these marks; default: all",
     )
-    parser.add_argument("--seeds", type=int, nargs="+", default=[0], help="train with each of them")
+    parser.add_argument(
+        "--seeds",
+        type=int,
+        nargs="+",
+        default=[0],
+        help="train with each of them; with --nanogpt, with the first one",
+    )
     parser.add_argument("--tiny", action="store_true", help="one small model, to see that it runs")
     parser.add_argument("--json", type=Path, help="write the rows to this file, too")
     options = parser.parse_args()

@@ -156,8 +156,7 @@ def test_a_run_ends_where_its_target_is_reached(here: Path, tokens: Path, said: 
     assert weights(here / "further") == weights(here / "whole")
 
 
-def test_another_machine_ends_at_the_same_step(here: Path, tokens: Path):
-    """A run that was stopped before its target, and one that goes on from what was exported."""
+def test_a_run_that_goes_on_ends_at_the_same_step(here: Path, tokens: Path):
     whole = run(tokens, here / "whole", **OFTEN)
     (here / ".resume").rename(here / "elsewhere")
     target = target_of(whole, 12)

@@ -1,6 +1,7 @@
 """A trainer that is really stopped or killed: continuing from what it saved ends in the same
 bytes."""
 
+import math
 import os
 import random
 import signal
@@ -11,6 +12,8 @@ import pytest
 
 from tests.training.fork_server import ForkServer, Trainer
 from tests.training.tiny import assert_same_to_rounding, digest
+from tokenmill.training.checkpoint import read_state
+from tokenmill.training.history import RunState
 
 LONG: dict[str, Any] = {
     "epochs": 12,
@@ -104,6 +107,49 @@ def test_kills_at_random_moments_change_no_byte(
     assert trainer.wait() == 0
     assert kills >= 4
     assert digest(trainer.root / "model") == quiet
+
+
+@pytest.mark.slow
+def test_kills_change_nothing_of_a_run_to_a_target(
+    tmp_path: Path, tokens: Path, fork_server: ForkServer
+):
+    """The target is reached within an epoch, whose part is the model's last epoch."""
+    often = LONG | {"validate_every_steps": 2}
+    whole = fork_server.start(tmp_path / "whole", tokens, **often)
+    assert whole.wait() == 0
+    state = read_state(whole.checkpoints()[-1]).state
+    step, target = lowest_within(state)
+    arguments = often | {"target_loss": target}
+    assert fork_server.start(tmp_path / "quiet", tokens, **arguments).wait() == 0
+    once = digest(tmp_path / "quiet/model")
+    assert read_state(last_checkpoint(tmp_path / "quiet/model")).state.step == step
+    draws = random.Random(1)
+    trainer = fork_server.start(tmp_path / "killed", tokens, **arguments)
+    kills = 0
+    for _ in range(5):
+        _wait_for_steps(trainer, draws.randrange(1, max(2, step // 5)))
+        kills += trainer.stop(signal.SIGKILL) == -signal.SIGKILL
+        trainer = fork_server.start(tmp_path / "killed", tokens, **arguments)
+    assert trainer.wait() == 0
+    assert kills >= 3
+    assert digest(tmp_path / "killed/model") == once
+
+
+def lowest_within(state: RunState) -> tuple[int, float]:
+    """The step and the loss of the last validation within an epoch that is lower than all before
+    it."""
+    lowest = math.inf
+    found = (0, lowest)
+    for row in sorted([*state.epochs, *state.validations], key=lambda row: row.step):
+        if row.val_loss < lowest:
+            lowest = row.val_loss
+            found = (row.step, lowest) if row in state.validations else found
+    return found
+
+
+def last_checkpoint(model: Path) -> Path:
+    """The newest checkpoint of an exported model."""
+    return max((model / "resume").glob("step-*"))
 
 
 @pytest.mark.slow

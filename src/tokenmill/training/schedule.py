@@ -46,8 +46,8 @@ class EpochSampler:
 class WindowSampler(EpochSampler):
     """The order of sequences that are cut from one text, each named by its first token.
 
-    The first epoch cuts the text from its first token on. Every later epoch begins at another one
-    of the first `context_length` tokens, so that it sees other sequences, and each token at other
+    The first epoch cuts the text from its first token on. Every later epoch begins at a token drawn
+    from the first `context_length` ones, so that it sees other sequences, and each token at other
     places. The last sequence then overlaps the one before it, so that all epochs have as many.
     """
 
