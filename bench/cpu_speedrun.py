@@ -1,14 +1,15 @@
 """Seconds on a CPU to a validation loss: python -m bench.cpu_speedrun --text shakespeare.txt
 
 The text is numbered by characters, and its last tenth validates, as nanoGPT's Tiny Shakespeare
-does. For each mark a preset is trained by the stage `train`, in a process of its own whose whole
-time counts: start, training, validations, checkpoints. Then the loss is measured again, on every
-sequence of the validation text, by the function that measures nanoGPT's. The marks on Tiny
-Shakespeare are nanoGPT's losses with its recipes for a CPU (1.911) and a GPU (1.4697), and two
-between. docs/speedrun.md has the rules and the records.
+does. For each mark the stage `train` runs, in a process of its own whose whole time counts: start,
+training, validations, checkpoints. All marks have the same parameters; each run ends by
+`train.target_loss`. Then the loss is measured again, on every sequence of the validation text, by
+the function that measures nanoGPT's. The marks on Tiny Shakespeare are nanoGPT's losses with its
+recipes for a CPU (1.911) and a GPU (1.4697), and two between. docs/speedrun.md has the rules and
+the records.
 
 With `--nanogpt CHECKOUT` nanoGPT's script runs first, with its recipe for a CPU, and its loss is
-the mark, on any text: the presets are tried in their order until one reaches it.
+the mark, on any text.
 """
 
 import argparse
@@ -26,57 +27,47 @@ from bench.harness import ROOT, RowFile, compute_for, section
 from bench.machine import processor
 from bench.training import nanogpt
 from bench.training.peers import CPU, TINY, Row, their_run
-from bench.training.text import numbered, read_text, spread, write_tokens
+from bench.training.text import numbered, read_text, write_tokens
 from bench.training.to_loss import mean_loss, train_stage
 from tokenmill.core.paths import HISTORY
 from tokenmill.model.gpt import parameter_count
 from tokenmill.stage import report_errors
 from tokenmill.training.history import EpochRow, read_table
 
+MARKS = (1.911, 1.65, 1.55, 1.4697)
+"""Validation losses on Tiny Shakespeare, in nats per character."""
+
 
 @dataclass(frozen=True)
 class Preset:
-    """A training that reaches a mark."""
+    """A training: what it changes in two sections of params.yaml."""
 
-    mark: float
-    """The validation loss on Tiny Shakespeare that it is for, in nats per character."""
     model: dict[str, Any]
-    """What it changes in the section `model` of params.yaml."""
     train: dict[str, Any]
-    """The same for the section `train`."""
-    share: float
-    """How much of the training text it sees: pieces of a thousand characters, evenly spread."""
 
 
-def _preset(
-    mark: float, *, share: float, epochs: int, batch: int, context: int, rate: float
-) -> Preset:
-    """Four layers of 128 features, with rows for pairs and triples of characters."""
-    model = {"architecture": "speedrun", "n_layer": 4, "n_head": 4, "n_embd": 128}
-    train = {
-        "epochs": epochs,
-        "batch_size": batch,
-        "learning_rate": rate,
-        "schedule": {"type": "wsd", "warmup_steps": 10, "decay_fraction": 0.6},
-        "validation_bytes": None,
-    }
-    return Preset(mark, model | {"context_length": context}, train, share)
-
-
-PRESETS = (
-    _preset(1.911, share=0.14, epochs=1, batch=24, context=64, rate=1.6e-2),
-    _preset(1.65, share=0.9, epochs=1, batch=16, context=128, rate=1.1e-2),
-    _preset(1.55, share=0.7, epochs=2, batch=16, context=128, rate=7e-3),
-    _preset(1.4697, share=1.0, epochs=3, batch=16, context=128, rate=6e-3),
+PRESET = Preset(
+    model={
+        "architecture": "speedrun",
+        "n_layer": 4,
+        "n_head": 4,
+        "n_embd": 128,
+        "context_length": 128,
+    },
+    train={
+        "epochs": 8,
+        "batch_size": 16,
+        "learning_rate": 1.6e-2,
+        "schedule": {"type": "power", "warmup_steps": 10, "constant_steps": 100, "power": 0.7},
+        "average_power": 5,
+    },
 )
+"""Four layers of 128 features, with rows for pairs and triples of characters."""
 
-TINY_PRESETS = (
-    Preset(
-        9.0,
-        {"n_layer": 1, "n_head": 2, "n_embd": 16, "context_length": 16},
-        {"batch_size": 8, "learning_rate": 1e-2, "epochs": 1, "validation_bytes": None},
-        share=0.05,
-    ),
+TINY_MARKS = (9.0,)
+TINY_PRESET = Preset(
+    model={"n_layer": 1, "n_head": 2, "n_embd": 16, "context_length": 16},
+    train={"batch_size": 8, "learning_rate": 1e-2, "epochs": 1},
 )
 """To see that the benchmark runs."""
 
@@ -94,8 +85,7 @@ def main() -> None:
         "--marks",
         type=float,
         nargs="+",
-        choices=[preset.mark for preset in PRESETS],
-        help="only the presets of these marks; default: all",
+        help=f"validation losses to reach, in nats per character; default: {MARKS}",
     )
     parser.add_argument(
         "--seeds",
@@ -111,19 +101,18 @@ def main() -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    """All presets with all seeds, or those up to the one that reaches nanoGPT's loss."""
+    """All marks with all seeds, or nanoGPT and its loss."""
     train, val, characters = numbered(read_text(options.text))
-    presets = TINY_PRESETS if options.tiny else PRESETS
-    if options.marks:
-        presets = tuple(preset for preset in presets if preset.mark in options.marks)
+    preset = TINY_PRESET if options.tiny else PRESET
+    marks = options.marks or (TINY_MARKS if options.tiny else MARKS)
     file = RowFile(options.json)
     print(machine())
     with tempfile.TemporaryDirectory() as folder:
         text = Text(train, val, len(characters), Path(folder))
         rows = (
-            against_nanogpt(options, presets, text)
+            against_nanogpt(options, preset, text)
             if options.nanogpt
-            else (reach(p, p.mark, text, seed=s) for p in presets for s in options.seeds)
+            else (reach(preset, m, text, seed=s) for m in marks for s in options.seeds)
         )
         show(rows, file)
 
@@ -142,10 +131,8 @@ class Text:
         return Path(tempfile.mkdtemp(prefix=f"{name}-", dir=self.folder))
 
 
-def against_nanogpt(
-    options: argparse.Namespace, presets: Iterable[Preset], text: Text
-) -> Iterator[Row]:
-    """nanoGPT's row, then those of the presets up to the first one that reaches its loss."""
+def against_nanogpt(options: argparse.Namespace, preset: Preset, text: Text) -> Iterator[Row]:
+    """nanoGPT's row, and that of the training that ends at its loss."""
     nanogpt.check(options.nanogpt)
     recipe = TINY if options.tiny else CPU
     theirs = their_run(options, recipe, text.new_folder("nanogpt") / "run", text.train, text.val)
@@ -153,20 +140,18 @@ def against_nanogpt(
     yield {"who": "nanoGPT", "mark": mark, "loss": mark} | _cost(
         theirs["seconds"], theirs["tokens"]
     )
-    for preset in presets:
-        row = reach(preset, mark, text, seed=options.seeds[0])
-        yield row | {"times fewer seconds": round(theirs["seconds"] / row["seconds"], 1)}
-        if row["reached"]:
-            break
+    row = reach(preset, mark, text, seed=options.seeds[0])
+    yield row | {"times fewer seconds": round(theirs["seconds"] / row["seconds"], 1)}
 
 
 def reach(preset: Preset, mark: float, text: Text, *, seed: int) -> Row:
-    """Train a preset until it reaches `mark`, in nats per character, or to its end."""
+    """Train until the validation loss is at most `mark`, in nats per character, or to the end."""
     here = text.new_folder("tokenmill")
-    part = spread(text.train, preset.share) if preset.share < 1 else text.train
-    write_tokens(here / "data" / "tokens", train=part, val=text.val, vocabulary=text.vocabulary)
+    write_tokens(
+        here / "data" / "tokens", train=text.train, val=text.val, vocabulary=text.vocabulary
+    )
     model = section("model", dropout=0.0, **preset.model) | {"start_from": "models/random"}
-    changes = preset.train | {"seed": seed, "target_loss": mark}
+    changes = preset.train | {"seed": seed, "target_loss": mark, "validation_bytes": None}
     seconds, gpt = train_stage({"model": model, "train": section("train", **changes)}, here)
     loss = mean_loss(lambda x, _: gpt(x), gpt, text.val, gpt.config.context_length)
     tokens = read_table(here / HISTORY, EpochRow)[-1].tokens

@@ -44,6 +44,7 @@ CASES: dict[str, dict[str, Any]] = {
         "model": {"n_layer": 3},
     },
     "gpt2": {"batch_size": 5, "model": {"architecture": "gpt2"}},
+    "averaged weights": {"batch_size": 4, "average_power": 2.0},
 }
 
 
@@ -70,10 +71,11 @@ def test_a_sharded_model_gives_the_numbers_of_a_whole_one(
     tmp_path: Path, tokens: Path, fork_server: ForkServer, architecture: str
 ):
     """Also if it continues from the checkpoint of a model that is not sharded, and the other way
-    round."""
+    round; and with averaged weights."""
     arguments: dict[str, Any] = {
         "log_every_steps": 1,
         "batch_size": 3,
+        "average_power": 2.0,
         "model": {"architecture": architecture},
     }
     cut: dict[str, Any] = arguments | {"runtime": {"parallel": "fsdp", "micro_batch_size": 1}}

@@ -127,6 +127,25 @@ def test_the_first_validation_at_the_target_counts(target: float | None, step: i
     assert state([3.0, 2.0], {3: 3.1, 13: 2.5, 16: 2.6}).reached_at(target) == step
 
 
+@pytest.mark.parametrize(
+    ("validations", "step"),
+    [
+        ({}, 50),
+        ({50: 3.0}, 75),
+        ({50: 3.0, 100: 2.5}, 150),
+        ({50: 3.0, 100: 2.1}, 109),
+        ({50: 3.0, 100: 2.01}, 105),
+        ({50: 3.0, 100: 1.9}, 105),
+        ({50: 3.0, 100: 3.1}, 150),
+    ],
+)
+def test_the_next_validation_is_where_the_target_is_expected(
+    validations: dict[int, float], step: int
+):
+    """At 109: the loss fell by 0.9 where the steps doubled, and 0.1 is missing: 100 · 2^(1/9)."""
+    assert state([], validations).expected_at(2.0) == step
+
+
 def target_of(within: Outcome, step: int) -> float:
     """A loss that a run reaches first at a validation within an epoch."""
     return next(row.val_loss for row in within.state.validations if row.step == step)

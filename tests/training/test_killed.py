@@ -113,8 +113,10 @@ def test_kills_at_random_moments_change_no_byte(
 def test_kills_change_nothing_of_a_run_to_a_target(
     tmp_path: Path, tokens: Path, fork_server: ForkServer
 ):
-    """The target is reached within an epoch, whose part is the model's last epoch."""
-    often = LONG | {"validate_every_steps": 2}
+    """The target is reached within an epoch, whose part is the model's last epoch. What is
+    validated and kept is the average of all weights before."""
+    averaged = {"average_power": 2.0, "schedule": {"type": "power"}}
+    often = LONG | averaged | {"validate_every_steps": 2}
     whole = fork_server.start(tmp_path / "whole", tokens, **often)
     assert whole.wait() == 0
     state = read_state(whole.checkpoints()[-1]).state

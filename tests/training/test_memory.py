@@ -98,12 +98,13 @@ def test_auto_on_a_gpu_is_what_its_whole_memory_should_hold(monkeypatch: pytest.
     """Free memory does not count, so that a run that continues decides the same."""
     config = model_config()
     compute = Compute(torch.device("cuda"), torch.bfloat16)
-    how: dict[str, Any] = {"precision": torch.bfloat16, "hidden_moments": 1, "compiled": True}
+    muon = train_params(optimizer="muon")
+    how: dict[str, Any] = {"precision": torch.bfloat16, "train": muon, "compiled": True}
 
     def with_room_for(sequences: int) -> int:
         total = math.ceil(memory(config, sequences=sequences, **how).total / USABLE_MEMORY)
         monkeypatch.setattr(module, "device_memory", lambda _: (0, total))
-        return sequences_that_fit(config, train_params(optimizer="muon"), 12, compute)
+        return sequences_that_fit(config, muon, 12, compute)
 
     assert [with_room_for(n) for n in (100, 12, 11, 6, 5, 1)] == [12, 12, 6, 6, 3, 1]
     monkeypatch.setattr(module, "device_memory", lambda _: (0, 1))

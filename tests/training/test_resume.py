@@ -89,6 +89,30 @@ def test_checkpoints_beyond_the_end_are_ignored(tmp_path: Path):
     assert step_of(find(store_of(tmp_path / "other", params(4), 30, 40), params(2))) is None
 
 
+@pytest.mark.parametrize(
+    ("then", "now", "step"),
+    [
+        ({"target_loss": 2.0}, {"target_loss": 2.0}, 20),
+        ({"target_loss": 2.0}, {"target_loss": 1.5}, 20),
+        ({"target_loss": 1.5}, {"target_loss": 2.0}, None),
+        ({}, {"target_loss": 2.0}, None),
+        ({"target_loss": 2.0}, {}, 20),
+        ({"validate_every_steps": 5}, {"target_loss": 2.0, "validate_every_steps": 5}, 20),
+        ({"validate_every_steps": 5}, {"target_loss": 2.0}, None),
+        ({"target_loss": 2.0}, {"early_stopping": 2}, None),
+        ({"target_loss": 2.0}, {"target_loss": 1.5, "early_stopping": 2}, None),
+        ({"early_stopping": 2}, {"early_stopping": 3}, 20),
+        ({"validate_every_steps": 5}, {"early_stopping": 2}, None),
+    ],
+)
+def test_validations_that_may_have_missed_the_end_are_another_run(
+    tmp_path: Path, then: dict[str, Any], now: dict[str, Any], step: int | None
+):
+    """With a target and without an interval, validations come where the target is expected."""
+    store = store_of(tmp_path / "run", train_params(epochs=4, **then), 20)
+    assert step_of(find(store, train_params(epochs=4, **now))) == step
+
+
 @pytest.mark.parametrize("kind", ["wsd", "cosine"])
 def test_fewer_epochs_are_another_run_unless_exact(tmp_path: Path, kind: str):
     six = params(6, type=kind)

@@ -32,7 +32,7 @@ def rates(
     return [lr_at(step, train=train, steps_per_epoch=steps_per_epoch) for step in range(count)]
 
 
-@pytest.mark.parametrize("kind", ["constant", "wsd", "cosine"])
+@pytest.mark.parametrize("kind", ["constant", "power", "wsd", "cosine"])
 def test_warm_up_rises_evenly_to_the_peak(kind: str):
     assert rates(params(4, type=kind))[:10] == pytest.approx([(i + 1) / 10 for i in range(10)])
 
@@ -44,6 +44,19 @@ def test_without_warm_up_the_first_step_has_the_peak(kind: str):
 
 def test_constant_rate_stays_at_the_peak():
     assert set(rates(params(4, type="constant"))[10:]) == {1.0}
+
+
+@pytest.mark.parametrize(("constant", "begin"), [(40, 40), (None, 10)])
+def test_power_falls_with_a_power_of_the_step(constant: int | None, begin: int):
+    values = rates(params(4, type="power", constant_steps=constant, power=0.5))
+    assert set(values[9:begin]) == {1.0}
+    assert all(a > b for a, b in pairwise(values[begin - 1 :]))
+    assert values[4 * begin - 1] == pytest.approx(0.5)
+
+
+def test_power_without_warm_up_falls_from_the_first_step_on():
+    values = rates(params(4, type="power", warmup_steps=0, constant_steps=None, power=1.0))
+    assert values[:4] == pytest.approx([1, 1 / 2, 1 / 3, 1 / 4])
 
 
 def test_wsd_follows_its_example():
@@ -70,7 +83,7 @@ def test_rate_stays_at_its_end_after_the_horizon(kind: str):
 
 
 def test_first_difference_is_the_first_step_whose_rates_differ():
-    for kind in ("constant", "wsd", "cosine"):
+    for kind in ("constant", "power", "wsd", "cosine"):
         for horizon in (None, 3):
             old, new = (params(epochs, type=kind, horizon_epochs=horizon) for epochs in (4, 6))
             pairs = zip(rates(old, count=400), rates(new, count=400), strict=True)
@@ -82,6 +95,7 @@ def test_first_difference_is_the_first_step_whose_rates_differ():
     ("kind", "horizon", "expected"),
     [
         ("constant", None, 400),
+        ("power", None, 400),
         ("wsd", None, 300),
         ("wsd", 4, 400),
         ("cosine", None, 10),

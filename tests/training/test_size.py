@@ -101,19 +101,21 @@ def test_activations_are_what_pytorch_keeps(
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 @pytest.mark.parametrize("kind", OPTIMIZERS)
-def test_weights_gradients_and_optimizer_state_are_counted(architecture: str, kind: OptimizerName):
+@pytest.mark.parametrize("power", [None, 3.0])
+def test_weights_gradients_and_optimizer_state_are_counted(
+    architecture: str, kind: OptimizerName, power: float | None
+):
     config = config_of(architecture)
     model = build(config, seed=0)
-    optimizer = Optimizer(model, train_params(optimizer=kind), CPU)
+    train = train_params(optimizer=kind, average_power=power)
+    optimizer = Optimizer(model, train, CPU)
     ids_BT = torch.zeros(1, 8, dtype=torch.long)
     loss = loss_of(model, ids_BT, ids_BT)
     optimizer.backward(loss)
     gradients = sum(p.grad.nbytes for p in model.parameters() if p.grad is not None)
     optimizer.set_rates(0.01)
     optimizer.step(loss=loss.detach(), norm=optimizer.norm())
-    need = memory(
-        config, sequences=1, precision=torch.float32, hidden_moments=OPTIMIZERS[kind].hidden_moments
-    )
+    need = memory(config, sequences=1, precision=torch.float32, train=train)
     assert need.optimizer == sum(value.nbytes for value in optimizer.state().values() if value.ndim)
     assert need.gradients == gradients
     copies = (

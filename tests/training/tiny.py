@@ -37,6 +37,8 @@ MODEL = {
 SCHEDULE = {
     "type": "constant",
     "warmup_steps": 2,
+    "constant_steps": 3,
+    "power": 0.7,
     "decay_fraction": 0.25,
     "final_fraction": 0.1,
     "horizon_epochs": None,
@@ -52,6 +54,7 @@ TRAIN = {
     "beta2": 0.95,
     "gradient_clip": 1.0,
     "schedule": SCHEDULE,
+    "average_power": None,
     "seed": 3,
     "precision": "float32",
     "validation_bytes": None,

@@ -202,17 +202,15 @@ def _memory(plan: "Plan") -> "dict[str, Memory]":
     """The memory of one device that takes a whole batch at a time, by the precision of products."""
     import torch  # noqa: PLC0415 (seconds)
 
-    from tokenmill.training.params import OPTIMIZERS  # noqa: PLC0415 (pydantic)
     from tokenmill.training.size import memory  # noqa: PLC0415 (PyTorch)
 
     train = plan.work.train
-    moments = OPTIMIZERS[train.optimizer].hidden_moments
     return {
         str(precision).removeprefix("torch."): memory(
             plan.work.config,
             sequences=train.batch_size,
             precision=precision,
-            hidden_moments=moments,
+            train=train,
         )
         for precision in (torch.bfloat16, torch.float32)
     }

@@ -26,7 +26,6 @@ from tokenmill.model.gpt import parameter_count
 from tokenmill.schema import AllParams, check_all
 from tokenmill.training.compile import missing_compiler
 from tokenmill.training.memory import device_memory, sequences_that_fit
-from tokenmill.training.params import OPTIMIZERS
 from tokenmill.training.size import memory
 from tokenmill.words.units import counted, override, size
 
@@ -190,7 +189,7 @@ def check_memory(project: Project) -> Iterator[Finding]:
         config,
         sequences=sequences,
         precision=compute.precision,
-        hidden_moments=OPTIMIZERS[params.train.optimizer].hidden_moments,
+        train=params.train,
         shards=torch.cuda.device_count() if sharded else 1,
     )
     free, total = device_memory(compute.device)
@@ -260,8 +259,7 @@ def bytes_to_write(
         plain = int(4 * text / BYTES_PER_TOKEN[params.tokenizer.type])
     config = ModelConfig.of(params.model, vocabulary(params, tokens))
     weights = 4 * parameter_count(config)
-    moments = OPTIMIZERS[params.train.optimizer].hidden_moments
-    state = memory(config, sequences=1, precision=torch.float32, hidden_moments=moments).optimizer
+    state = memory(config, sequences=1, precision=torch.float32, train=params.train).optimizer
     parts = {
         "clean text": ("clean", int(PARQUET * text)),
         "packed tokens": ("tokenize", int(PACKED * plain)),

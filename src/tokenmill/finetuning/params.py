@@ -19,7 +19,13 @@ Pre-Training", section 4.1). For LoRA it is ten times that (Schulman et al. 2025
 Regret")."""
 
 SCHEDULE = ScheduleParams(
-    type="wsd", warmup_steps=10, decay_fraction=0.5, final_fraction=0.0, horizon_epochs=None
+    type="wsd",
+    warmup_steps=10,
+    constant_steps=None,
+    power=0.5,
+    decay_fraction=0.5,
+    final_fraction=0.0,
+    horizon_epochs=None,
 )
 """The schedule of fine-tuning: linear decay as in Radford et al. 2018, but over the later half
 only, so that more epochs continue from the middle of a run."""
@@ -116,6 +122,7 @@ class FinetuneParams(Section):
             "optimizer": "adamw",
             "weight_decay": 0.0,
             "schedule": SCHEDULE,
+            "average_power": None,
             "seed": self.seed,
             "validate_every_steps": None,
             "early_stopping": None,

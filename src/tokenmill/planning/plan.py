@@ -348,7 +348,7 @@ def _sequences_that_fit(work: Workload, gpu: Hardware) -> int:
         memory,
         work.config,
         precision=torch.float16 if gpu.float32_teraflops else torch.bfloat16,
-        hidden_moments=OPTIMIZERS[work.train.optimizer].hidden_moments,
+        train=work.train,
         compiled=True,
     )
     return sequences_within(work.train.batch_size, USABLE_MEMORY * gpu.memory_gb * 1e9, need)

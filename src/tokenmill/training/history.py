@@ -14,6 +14,7 @@ track, in the folder in which the stage runs:
 
 import contextlib
 import json
+import math
 import os
 import time
 from collections.abc import Sequence
@@ -40,6 +41,11 @@ SIGNAL = Path(".dvc/tmp/exps/run/DVCLIVE_STEP_COMPLETED")
 vscode.py)."""
 WRITE_EVERY = 1.0
 """Seconds between two writings of the live tables."""
+FIRST_VALIDATION = 50
+"""The step of the first validation of a run to a target loss that has no other before it."""
+LEAST_GROWTH = 1.05
+MOST_GROWTH = 1.5
+"""The step of the next validation of such a run, relative to the last one."""
 
 
 Count = Annotated[int, Field(ge=0, lt=1 << 53)]
@@ -165,6 +171,23 @@ class RunState:
         if `loss` is None."""
         steps = (row.step for row in self._validated() if loss and row.val_loss <= loss)
         return next(steps, None)
+
+    def expected_at(self, loss: float) -> int:
+        """The step of the next validation, at which the loss may be at most `loss`.
+
+        The last two losses are prolonged as a line over the logarithm of the step, but not by less
+        than a twentieth of the steps done, nor by more than half of them.
+        """
+        rows = self._validated()
+        if not rows:
+            return FIRST_VALIDATION
+        done = rows[-1].step
+        reached = done * MOST_GROWTH
+        if len(rows) > 1 and (fall := rows[-2].val_loss - rows[-1].val_loss) > 0:
+            missing = max(rows[-1].val_loss - loss, 0.0) / fall
+            growth = min(missing * math.log(done / rows[-2].step), math.log(MOST_GROWTH))
+            reached = done * math.exp(growth)
+        return math.ceil(max(reached, done * LEAST_GROWTH))
 
     def stopped_at(self, patience: int | None) -> int | None:
         """The step at the end of the first epoch whose last `patience` validations brought no lower

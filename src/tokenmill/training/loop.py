@@ -82,7 +82,11 @@ def train(run: Training, interrupt: Interrupt) -> None:
         try:
             for step in range(first := state.step, ends_early(run) or work.steps):
                 batch = batch_at(work, step)
-                run.optimizer.set_rates(work.learning_rate_at(step), momentum=momentum_at(step))
+                run.optimizer.set_rates(
+                    work.learning_rate_at(step),
+                    momentum=momentum_at(step),
+                    average=work.average_weight_at(step),
+                )
                 losses.add(step_on(batch), batch)
                 if step == first:
                     settle(run.compute.device)
@@ -236,20 +240,22 @@ def log(run: Training, losses: Losses, timing: Timing) -> None:
 
 
 def validate(run: Training) -> tuple[float, float]:
-    """The loss on the measured validation text, in nats per token and in bits per byte."""
+    """The loss of the weights that are kept on the measured validation text, in nats per token and
+    in bits per byte."""
     data, group = run.data, run.group
     everything = np.arange(data.val.count)
     index = group.part_of(everything)
     loss = 0.0
     if len(index):
-        loss = mean_loss(
-            run.forward,
-            data.val,
-            index,
-            micro_batch=run.micro_batch.sequences,
-            compute=run.compute,
-            shrink=group.size == 1,
-        )
+        with run.optimizer.averaged():
+            loss = mean_loss(
+                run.forward,
+                data.val,
+                index,
+                micro_batch=run.micro_batch.sequences,
+                compute=run.compute,
+                shrink=group.size == 1,
+            )
     loss = group.average(loss, weight=data.val.weight(index))
     targets = data.val.weight(everything)
     return loss, bits_per_byte(loss, tokens=targets, text_bytes=data.val_bytes)
@@ -260,11 +266,20 @@ def validate_if_due(run: Training, losses: Losses) -> bool:
     step = run.state.step
     if step % run.work.steps_per_epoch == 0:
         end_epoch(run)
-    elif divides(run.work.train.validate_every_steps, step):
+    elif is_validated_at(run, step):
         validate_within_epoch(run, losses)
     else:
         return False
     return ends_early(run) == step
+
+
+def is_validated_at(run: Training, step: int) -> bool:
+    """Whether a validation within an epoch is due after `step`: each time
+    `train.validate_every_steps` are done, else where the loss may be at `train.target_loss`."""
+    train = run.work.train
+    if train.target_loss is not None and train.expects_target:
+        return step >= run.state.expected_at(train.target_loss)
+    return divides(train.validate_every_steps, step)
 
 
 def validate_within_epoch(run: Training, losses: Losses) -> None:
@@ -310,9 +325,10 @@ def add_epoch(run: Training, loss: float, bits: float) -> None:
         val_perplexity=perplexity(loss),
         val_bits_per_byte=bits,
     )
-    model = whole_model(run.model)
-    if run.group.is_main:
-        state.add_epoch(run.store.save_epoch(row.epoch, model))
+    with run.optimizer.averaged():
+        model = whole_model(run.model)
+        if run.group.is_main:
+            state.add_epoch(run.store.save_epoch(row.epoch, model))
     state.epochs.append(row)
     run.display.epoch(row.epoch, train_loss=row.train_loss, val_loss=loss, bits_per_byte=bits)
 

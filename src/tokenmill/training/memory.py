@@ -24,7 +24,7 @@ from tokenmill.formats.records import read_record
 from tokenmill.model.config import ModelConfig
 from tokenmill.model.device import Compute, is_out_of_memory
 from tokenmill.training.distributed import SINGLE, Group
-from tokenmill.training.params import OPTIMIZERS, TrainParams
+from tokenmill.training.params import TrainParams
 from tokenmill.training.schedule import Workload
 from tokenmill.training.size import USABLE_MEMORY, memory, sequences_within
 from tokenmill.training.step import MicroBatch
@@ -218,7 +218,7 @@ def sequences_that_fit(
             memory,
             config,
             precision=compute.precision,
-            hidden_moments=OPTIMIZERS[train.optimizer].hidden_moments,
+            train=train,
             learning=learning,
             shards=shards,
             compiled=compute.device.type == "cuda",

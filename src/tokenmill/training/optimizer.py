@@ -13,6 +13,7 @@ Axes: N matrices of one shape, R rows, C >= R columns; a taller matrix is transp
 import inspect
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -20,6 +21,7 @@ from torch import Tensor
 
 from tokenmill.model.device import Compute, multiplies_bfloat16
 from tokenmill.model.gpt import GPT, is_hidden_matrix
+from tokenmill.training.averaging import WeightAverage, lerp
 from tokenmill.training.distributed import (
     SINGLE,
     Group,
@@ -35,8 +37,11 @@ if TYPE_CHECKING:
 ROWS_DECAY = 10
 """How many times as much as a matrix the rows of pairs and triples of tokens decay. With less they
 learn by heart what many epochs repeat."""
-RATES = ("lr", "momentum")
-"""The options of the optimizers that change from step to step."""
+RATES = ("lr", "momentum", "average")
+"""What changes from step to step: two options of the optimizers, and the weight of a step in the
+average of weights."""
+AVERAGE = "average"
+"""The name of a parameter's average in the saved state."""
 MOMENTUM = 0.95
 EARLY_MOMENTUM = 0.85
 """Muon's momentum in the first step. Early steps average over fewer gradients, because gradients
@@ -144,6 +149,9 @@ class Optimizer:
                 hidden.values(), **rates, precision=precision, group=group, compiler=compiler
             )
             self._optimizers.append(muon)
+        self._average = (
+            WeightAverage(learning.values()) if train.average_power is not None else None
+        )
         self._event: torch.Event | None = None
         self._scaler = torch.amp.GradScaler(
             compute.device.type, enabled=compute.precision == torch.float16
@@ -153,6 +161,7 @@ class Optimizer:
             name: torch.zeros((), device=compute.device) for name in RATES if compiler or repeats
         }
         """Rates in tensors, because compiled code and recorded steps keep numbers constant."""
+        self._average_weight: float | Tensor = 0.0
 
     def update_after(self, event: torch.Event | None) -> None:
         """Make the device's next update wait for an event, because what it changes is still being
@@ -171,12 +180,16 @@ class Optimizer:
             torch.nn.utils.get_total_norm([p.grad for p in self._names if p.grad is not None])
         )
 
-    def set_rates(self, learning_rate: float, *, momentum: float = MOMENTUM) -> None:
-        """Set the rates of the next update; `momentum` is Muon's."""
-        rates: dict[str, Any] = {"lr": learning_rate, "momentum": momentum}
+    def set_rates(
+        self, learning_rate: float, *, momentum: float = MOMENTUM, average: float = 0.0
+    ) -> None:
+        """Set the rates of the next update: `momentum` is Muon's, and `average` the part by which
+        the average of weights moves."""
+        rates: dict[str, Any] = {"lr": learning_rate, "momentum": momentum, "average": average}
         for name, tensor in self._rates.items():
             tensor.fill_(rates[name])
         rates |= self._rates
+        self._average_weight = rates["average"]
         for optimizer in self._optimizers:
             for group in optimizer.param_groups:
                 group.update({name: rate for name, rate in rates.items() if name in group})
@@ -207,6 +220,20 @@ class Optimizer:
             _update(optimizer, unless=skip)
         self.forget_gradients()
         self._scaler.update()
+        if self._average:
+            self._average.add(self._average_weight, unless=self._halted)
+        self._model.after_update()
+
+    @contextmanager
+    def averaged(self) -> Iterator[None]:
+        """Within this block the model has the average of its weights, if the run keeps one."""
+        if not self._average:
+            yield
+            return
+        self.wait()
+        with self._average.exchanged():
+            self._model.after_update()
+            yield
         self._model.after_update()
 
     def forget_gradients(self) -> None:
@@ -235,6 +262,11 @@ class Optimizer:
             for p, entry in optimizer.state.items()
             for key, value in entry.items()
         }
+        averages = self._average.values if self._average else ()
+        tensors |= {
+            f"{name}/{AVERAGE}": full_tensor_on_main(value)
+            for name, value in zip(self._names.values(), averages, strict=False)
+        }
         return tensors | {
             f"/{key}": torch.tensor(value) for key, value in self._scaler.state_dict().items()
         }
@@ -247,6 +279,9 @@ class Optimizer:
             by_name.setdefault(name, {})[key] = value
         if scaler := by_name.pop("", None):
             self._scaler.load_state_dict({key: value.item() for key, value in scaler.items()})
+        if self._average:
+            for (p, name), average in zip(self._names.items(), self._average.values, strict=True):
+                average.copy_(shard_like(by_name[name].pop(AVERAGE), p))
         for optimizer in self._optimizers:
             content = optimizer.state_dict()
             order = [p for group in optimizer.param_groups for p in group["params"]]
@@ -384,8 +419,8 @@ def _direction(
     if found_inf is not None:  # averaged with itself, the mean stays exactly what it is
         bad = found_inf.bool()
         gradients = [torch.where(bad, mean, g) for mean, g in zip(means, gradients, strict=True)]
-    _lerp(means, gradients, 1 - momentum)
-    _lerp(gradients, means, momentum)
+    lerp(means, gradients, 1 - momentum)
+    lerp(gradients, means, momentum)
     return torch.stack([_wide(g) for g in gradients]).to(precision)
 
 
@@ -403,16 +438,6 @@ def _move(
     torch._foreach_mul_(matrices, 1 - rate * decay * keep)
     updates = [u if u.shape == p.shape else u.mT for p, u in zip(matrices, update_NRC, strict=True)]
     torch._foreach_add_(matrices, updates)
-
-
-def _lerp(values: list[Tensor], towards: list[Tensor], weight: float | Tensor) -> None:
-    """Move `values` by the part `weight` of the way, in place."""
-    if not isinstance(weight, Tensor):
-        torch._foreach_lerp_(values, towards, weight)
-        return
-    ways = torch._foreach_sub(towards, values)
-    torch._foreach_mul_(ways, weight)
-    torch._foreach_add_(values, ways)
 
 
 def orthogonal(x_NRC: Tensor, precision: torch.dtype) -> Tensor:

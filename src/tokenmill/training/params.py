@@ -95,12 +95,21 @@ class ModelSection(StartParams, ModelParams, extra="forbid"):
 class ScheduleParams(Section):
     """The section `train.schedule`: the learning rate as a function of the step."""
 
-    type: Literal["constant", "wsd", "cosine"]
-    """`constant`; `wsd`: warm-up, stable, linear decay at the end (Hu et al. 2024, MiniCPM);
-    `cosine` (Loshchilov and Hutter 2017). Each starts with a linear warm-up."""
+    type: Literal["constant", "power", "wsd", "cosine"]
+    """`constant`; `power`: constant, then falling with a power of the step (Vaswani et al. 2017,
+    section 5.3, with its square root); `wsd`: warm-up, stable, linear decay at the end (Hu et al.
+    2024, MiniCPM); `cosine` (Loshchilov and Hutter 2017). Each starts with a linear warm-up. The
+    first two do not depend on where the run ends; take `train.average_power` with them."""
 
     warmup_steps: int = Field(ge=0)
     """Steps over which the rate rises linearly from zero."""
+
+    constant_steps: int | None = Field(ge=1)
+    """`power` only: after this many steps the rate begins to fall; null: after the warm-up."""
+
+    power: float = Field(gt=0.0, le=2.0)
+    """`power` only: the rate of step s is `train.learning_rate` times (constant_steps / s)^power.
+    0.5 is the square root."""
 
     decay_fraction: float = Field(gt=0.0, le=1.0)
     """`wsd` only: the rate falls over this last part of the horizon."""
@@ -157,6 +166,12 @@ class TrainParams(Section):
     schedule: ScheduleParams
     """How the learning rate changes over the steps."""
 
+    average_power: float | None = Field(ge=0.0, le=1000.0)
+    """The weights that are validated and kept are the average of all weights so far, those after
+    step s with the weight s^`average_power`; null: the last weights. An average of weights at a
+    high rate has about the loss that a rate that falls to zero would reach, at every step (Karras
+    et al. 2024, section 3.1). Every fifth step counts."""
+
     seed: int = Field(ge=0, le=2**32 - 1)
     """Determines the starting weights, the order of the sequences, and dropout."""
 
@@ -185,13 +200,19 @@ class TrainParams(Section):
 
     target_loss: float | None = Field(gt=0.0)
     """Training ends at the first validation whose loss is at most this, in nats per token, also
-    within an epoch (`train.validate_every_steps`); null: it does not end by its loss. The weights
-    there become those of the last epoch."""
+    within an epoch; null: it does not end by its loss. Without `train.validate_every_steps`
+    validations within an epoch come where the losses so far let expect it. The weights there become
+    those of the last epoch."""
 
     @property
     def ends_by_loss(self) -> bool:
         """Whether validations may end the run before its last epoch."""
         return self.early_stopping is not None or self.target_loss is not None
+
+    @property
+    def expects_target(self) -> bool:
+        """Whether validations come where the loss is expected to be at the target."""
+        return self.target_loss is not None and self.validate_every_steps is None
 
     @property
     def peak(self) -> float:

@@ -53,17 +53,14 @@ def find_resume_point(store: CheckpointStore, work: Workload, *, say: Say) -> Re
 
     Fewer epochs, or only another horizon, are another run, which starts before all such
     checkpoints. With early stopping or a target loss, a checkpoint after the end of training is not
-    used, nor is one of a run with other validations.
+    used, nor is one of a run whose validations may have missed the end.
     """
     train = work.train
     newest: Checkpoint | None = None
     for checkpoint in store.checkpoints(say):
         then = params_at_checkpoint(train, checkpoint)
         end = checkpoint.state.ends_at(train) or work.steps
-        other_checks = (
-            train.ends_by_loss and then.validate_every_steps != train.validate_every_steps
-        )
-        if checkpoint.step > end or other_checks:
+        if checkpoint.step > end or _may_have_missed_the_end(then, train):
             continue
         # Exact: a run from scratch with today's parameters reaches this same checkpoint.
         if checkpoint.step == first_difference(
@@ -80,9 +77,25 @@ def find_resume_point(store: CheckpointStore, work: Workload, *, say: Say) -> Re
         f"{train.schedule.type} schedule over {train.schedule.horizon_epochs or train.epochs} "
         "epochs; the steps before followed one over "
         f"{params_at_checkpoint(train, newest).epochs}, so the result differs from a run in one "
-        "go. For an exact continuation use train.schedule.type constant or wsd, or fix "
+        "go. For an exact continuation use train.schedule.type constant, power or wsd, or fix "
         "train.schedule.horizon_epochs",
     )
+
+
+def _may_have_missed_the_end(then: TrainParams, now: TrainParams) -> bool:
+    """Whether today's parameters would have validated, and so perhaps ended the run, where those of
+    a checkpoint did not.
+
+    Before a target that is not as low, a run cannot have been at today's.
+    """
+    if not now.ends_by_loss:
+        return False
+    if then.validate_every_steps != now.validate_every_steps:
+        return True
+    if then.target_loss == now.target_loss or not (then.expects_target or now.expects_target):
+        return False
+    is_lower = then.target_loss and now.target_loss and now.target_loss < then.target_loss
+    return now.early_stopping is not None or not is_lower
 
 
 def params_at_checkpoint(train: TrainParams, checkpoint: Checkpoint) -> TrainParams:

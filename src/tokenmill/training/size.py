@@ -16,6 +16,7 @@ import torch
 from tokenmill.model.config import ModelConfig
 from tokenmill.model.gpt import empty_model, is_hidden_matrix, model_class
 from tokenmill.model.ops import LOGITS_AT_A_TIME, rows_at_a_time
+from tokenmill.training.params import OPTIMIZERS, TrainParams
 
 USABLE_MEMORY = 0.9
 """The share of a GPU's memory that training can fill. The allocator and the libraries take the
@@ -48,6 +49,7 @@ class Memory:
     """Float32 weights and the copies that matrix products need."""
     gradients: int
     optimizer: int
+    """What the optimizer keeps, and the average of weights."""
     activations: int
     logits: int
     """The logits that the loss holds at the same time, their gradient, and its intermediate
@@ -74,7 +76,7 @@ def memory(
     *,
     sequences: int,
     precision: torch.dtype,
-    hidden_moments: int = 2,
+    train: TrainParams | None = None,
     learning: int | None = None,
     shards: int = 1,
     compiled: bool = False,
@@ -85,8 +87,8 @@ def memory(
         config: the model.
         sequences: the number of sequences that go through the model at the same time.
         precision: the precision of matrix products.
-        hidden_moments: numbers that the optimizer keeps for each number of a hidden matrix; for all
-            other parameters it keeps two.
+        train: what decides how many numbers are kept for each parameter; None for AdamW without an
+            average, which keeps two.
         learning: the number of parameters that learn; None if all do.
         shards: the number of devices that share weights, gradients and optimizer state (FSDP).
         compiled: whether the model is compiled for a GPU, where the loss takes more at a time.
@@ -100,7 +102,11 @@ def memory(
     )
     total = sum(sizes.values())
     tokens = sequences * config.context_length
-    moments = 2 * (total - hidden) + hidden_moments * hidden if learning is None else 2 * learning
+    kept = 2 * total if learning is None else 2 * learning
+    if train and learning is None:
+        kept -= (2 - OPTIMIZERS[train.optimizer].hidden_moments) * hidden
+    if train and train.average_power is not None:
+        kept += total if learning is None else learning
     extra = model_class(config.architecture).training_memory(config, precision)
     copies = extra.weight_copy_bytes
     if precision != torch.float32:
@@ -112,7 +118,7 @@ def memory(
     return Memory(
         weights=math.ceil(4 * total / shards) + copies // shards,
         gradients=math.ceil(4 * (total if learning is None else learning) / shards),
-        optimizer=math.ceil(4 * moments / shards),
+        optimizer=math.ceil(4 * kept / shards),
         activations=math.ceil(extra.compiled_share * activations) if compiled else activations,
         logits=_compiled_logits(tokens, config.vocab_size, precision)
         if compiled

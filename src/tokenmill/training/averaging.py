@@ -1,0 +1,63 @@
+"""The average of a run's weights, which `train.average_power` asks for."""
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+
+import torch
+from torch import Tensor
+
+# PyTorch has no public names for its operations on lists of tensors.
+# pyright: reportPrivateImportUsage=false
+# ruff: noqa: SLF001
+
+
+class WeightAverage:
+    """The average of the weights of all steps that counted.
+
+    Which step counts, and how much, `Workload.average_weight_at` says.
+    """
+
+    def __init__(self, parameters: Iterable[Tensor]):
+        """Begin with the values that the parameters have now."""
+        self._parameters = [parameter.detach() for parameter in parameters]
+        self.values = [parameter.clone() for parameter in self._parameters]
+        """The average of each parameter, of its shape."""
+
+    @torch.no_grad()
+    def add(self, weight: float | Tensor, *, unless: Tensor) -> None:
+        """Move the average by the part `weight` of the way towards the weights of now, unless the
+        scalar tensor `unless` is true. A GPU decides that itself."""
+        if not isinstance(weight, Tensor) and not weight:
+            return
+        if unless.device.type == "cuda":
+            weight = weight * ~unless
+        elif unless:
+            return
+        lerp(self.values, self._parameters, weight)
+
+    @contextmanager
+    def exchanged(self) -> Iterator[None]:
+        """Within this block the parameters have the average's values, and afterwards their own, bit
+        by bit."""
+        self._exchange()
+        try:
+            yield
+        finally:
+            self._exchange()
+
+    @torch.no_grad()
+    def _exchange(self) -> None:
+        for parameter, value in zip(self._parameters, self.values, strict=True):
+            kept = parameter.clone()
+            parameter.copy_(value)
+            value.copy_(kept)
+
+
+def lerp(values: list[Tensor], towards: list[Tensor], weight: float | Tensor) -> None:
+    """Move `values` by the part `weight` of the way, in place."""
+    if not isinstance(weight, Tensor):
+        torch._foreach_lerp_(values, towards, weight)
+        return
+    ways = torch._foreach_sub(towards, values)
+    torch._foreach_mul_(ways, weight)
+    torch._foreach_add_(values, ways)
