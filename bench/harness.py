@@ -215,6 +215,8 @@ class Timed:
     """Seconds of the first step: compilation, first allocations."""
     turns: list[float] = field(default_factory=list)
     """Seconds a step, turn by turn."""
+    peak_bytes: int = 0
+    """The most memory that its process had; on Linux resident memory, else 0."""
     failed: str | None = None
 
     @property
@@ -315,9 +317,10 @@ def _asked(link: Connection, so_far: Timed, steps: int) -> Timed:
         answer = "its process ended"
     if isinstance(answer, str):
         return Timed(failed=answer)
+    seconds, peak = answer
     if not so_far.first:
-        return Timed(first=answer)
-    return Timed(so_far.first, [*so_far.turns, answer])
+        return Timed(first=seconds, peak_bytes=peak)
+    return Timed(so_far.first, [*so_far.turns, seconds], peak_bytes=peak)
 
 
 @contextlib.contextmanager
@@ -338,9 +341,16 @@ def _process(contender: Contender) -> Iterator[Connection]:
         process.join()
 
 
+def peak_bytes() -> int:
+    """The most resident memory that this process had, in bytes; 0 where Linux does not tell it."""
+    status = Path("/proc/self/status")
+    lines = status.read_text().splitlines() if status.exists() else []
+    return next((int(line.split()[1]) << 10 for line in lines if line.startswith("VmHWM:")), 0)
+
+
 def _work(link: Connection, make: Callable[[], Steps]) -> None:
-    """Answer each number of steps with the seconds a step; 0 is the first one, warming up after
-    it."""
+    """Answer each number of steps with the seconds a step and the most memory so far; 0 is the
+    first step, warming up after it."""
     with contextlib.suppress(EOFError):
         steps = None
         while True:
@@ -355,7 +365,7 @@ def _work(link: Connection, make: Callable[[], Steps]) -> None:
                 took = time.perf_counter() - began
                 if not count:
                     steps(WARM_UP)
-                link.send(took / (count or 1))
+                link.send((took / (count or 1), peak_bytes()))
             except Exception as error:  # whatever it is, the other contenders go on
                 link.send(f"{type(error).__name__}: {(str(error).splitlines() or [''])[0]}")
                 return

@@ -16,7 +16,7 @@ import torch
 
 from bench.gpu import ALL_PARTS, PARTS, run_part
 from bench.harness import Contender, Timed, measure
-from bench.training import ladder, options, overhead, variants
+from bench.training import growth, ladder, options, overhead, variants
 from bench.training.text import numbered, read_text
 from bench.training.variants import (
     TINY,
@@ -107,6 +107,25 @@ def test_a_contender_has_turns_for_some_seconds_only(tokens: Path):
     contenders = {"RAM": Contender(partial(make, "RAM", TINY, tokens), is_stage=False)}
     timed = measure(contenders, rounds=50, steps=1, at_a_time=1, seconds=0.0)
     assert len(timed["RAM"].turns) == 1
+
+
+def test_the_growth_of_a_step_is_a_slope(bench: Bench, tmp_path: Path):
+    """Seconds that grow with the square of the operations, and rows of a real run."""
+    rows = [
+        {"who": who, "operations a step": n, "seconds a step": 3 * n**power}
+        for who, power in (("square", 2), ("even", 1))
+        for n in (10, 200, 3000)
+    ]
+    lost = {"who": "even", "operations a step": 9, "left out": "killed"}
+    assert growth.exponents([*rows, lost]) == pytest.approx({"square": 2, "even": 1})
+    file = tmp_path / "rows.json"
+    bench("training.growth", "--tiny", "--rounds", "1", "--json", file)
+    found = json.loads(file.read_text())
+    assert len(found) == len(growth.OURS) * len(growth.TINY_SIZES)
+    assert all(row["seconds a step"] > 0 for row in found)
+    assert found[0]["operations a step"] < found[-1]["operations a step"]
+    if sys.platform == "linux":
+        assert all(50 < row["peak MB"] < 5000 for row in found)
 
 
 def test_a_contender_that_fails_fails_alone(tokens: Path):

@@ -1,0 +1,163 @@
+"""How a training step grows with the model, on a CPU: python -m bench.training.growth
+
+Models of 0.5 to 134 million parameters make steps of 1,024 tokens (4 sequences of 256, drawn at
+random, vocabulary 1,024). TokenMill trains as nanoGPT does (`gpt2`, AdamW, float32), and by its own
+defaults; with `--nanogpt CHECKOUT` nanoGPT's model and optimizer take turns with it. Each has a
+process of its own. Nothing is compiled.
+
+The exponent says how the seconds grow with the operations of a step: 1 is in proportion. It is the
+slope of a line through the logarithms.
+"""
+
+import argparse
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bench.harness import Contender, RowFile, Timed, measure
+from bench.training import nanogpt
+from bench.training.peers import our_steps, their_steps
+from tokenmill.model.config import ModelConfig
+from tokenmill.model.gpt import parameter_count
+from tokenmill.stage import report_errors
+from tokenmill.training.size import flops_per_token
+from tokenmill.words.units import si
+
+VOCABULARY = 1024
+CONTEXT = 256
+BATCH = 4
+
+OURS = {
+    "TokenMill, gpt2, adamw, float32": ("gpt2", "adamw", "float32"),
+    "TokenMill, modern, muon": ("modern", "muon", "auto"),
+}
+NANOGPT = "nanoGPT, float32"
+
+
+@dataclass(frozen=True)
+class Size:
+    """A model on the way up."""
+
+    n_layer: int
+    n_embd: int
+    steps: int
+    """The steps of a turn: about a second or more."""
+
+    @property
+    def shape(self) -> dict[str, int]:
+        """The model's sizes under their names in params.yaml, heads of 32 or 64 features each."""
+        return {
+            "n_layer": self.n_layer,
+            "n_head": self.n_embd // (32 if self.n_embd < 384 else 64),
+            "n_embd": self.n_embd,
+            "context_length": CONTEXT,
+            "vocab_size": VOCABULARY,
+        }
+
+    @property
+    def config(self) -> ModelConfig:
+        """The model `gpt2` of this size, by which parameters and operations are counted."""
+        return ModelConfig.model_validate(self.shape | {"architecture": "gpt2", "dropout": 0.0})
+
+
+SIZES = (
+    Size(2, 128, 16),
+    Size(4, 192, 8),
+    Size(6, 384, 4),
+    Size(8, 512, 2),
+    Size(12, 768, 1),
+    Size(12, 960, 1),
+)
+TINY_SIZES = (Size(1, 32, 1), Size(2, 64, 1))
+"""To see that the benchmark runs."""
+
+
+def main() -> None:
+    """Run what was asked for, and print a table."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--nanogpt", type=Path, help="a checkout of nanoGPT to compare with")
+    parser.add_argument("--rounds", type=int, default=5, help="turns of each contender")
+    parser.add_argument("--tiny", action="store_true", help="two small models, to see that it runs")
+    parser.add_argument("--json", type=Path, help="write the rows to this file, too")
+    options = parser.parse_args()
+    report_errors(lambda: run(options))
+
+
+def run(options: argparse.Namespace) -> None:
+    """Time all sizes, the smallest first."""
+    if options.nanogpt:
+        nanogpt.check(options.nanogpt)
+    sizes = TINY_SIZES if options.tiny else SIZES
+    file = RowFile(options.json)
+    for size in sizes:
+        contenders = contenders_of(size, options.nanogpt)
+        timed = measure(
+            contenders, rounds=options.rounds, steps=size.steps, at_a_time=len(contenders)
+        )
+        for row in rows_of(size, timed):
+            print("  ".join(f"{name} {value}" for name, value in row.items()), flush=True)
+            file.add(row)
+    for name, exponent in exponents(file.rows).items():
+        print(f"{name}: seconds grow with the operations to the power {exponent:.2f}")
+
+
+def contenders_of(size: Size, checkout: Path | None) -> dict[str, Contender]:
+    """Who takes part, nanoGPT first where its checkout is given."""
+    ids = np.random.default_rng(0).integers(VOCABULARY, size=1 << 17).astype(np.int32)
+    found = {}
+    if checkout:
+        how: dict[str, Any] = {"precision": "float32", "batch": BATCH, "compiled": False}
+        theirs = partial(their_steps, checkout, ids, size.shape, biases=True, **how)
+        found[NANOGPT] = Contender(theirs, is_stage=False)
+    for name, (architecture, optimizer, precision) in OURS.items():
+        model = size.shape | {"architecture": architecture, "dropout": 0.0}
+        train = {"batch_size": BATCH, "optimizer": optimizer, "precision": precision}
+        found[name] = Contender(
+            partial(our_steps, ids, model, train, compiled=False), is_stage=True
+        )
+    return found
+
+
+def rows_of(size: Size, timed: dict[str, Timed]) -> Iterator[dict[str, Any]]:
+    """A row for each contender at one size."""
+    first = next(iter(timed.values()))
+    operations = flops_per_token(size.config) * BATCH * CONTEXT
+    for name, one in timed.items():
+        row: dict[str, Any] = {
+            "who": name,
+            "parameters": parameter_count(size.config),
+            "operations a step": operations,
+        }
+        if one.failed:
+            yield row | {"left out": one.failed}
+            continue
+        yield row | {
+            "seconds a step": float(f"{one.seconds:.3g}"),
+            "operations/s": si(operations / one.seconds),
+            "peak MB": one.peak_bytes // 1_000_000,
+            "times the first": None if first.failed else round(one.times(first), 2),
+        }
+
+
+def exponents(rows: list[dict[str, Any]]) -> dict[str, float]:
+    """For each contender with two sizes or more, the power of the operations with which its seconds
+    grow."""
+    found = {}
+    for name in dict.fromkeys(row["who"] for row in rows):
+        own = [row for row in rows if row["who"] == name and "left out" not in row]
+        if len(own) > 1:
+            x = [math.log(row["operations a step"]) for row in own]
+            y = [math.log(row["seconds a step"]) for row in own]
+            found[name] = float(np.polyfit(x, y, 1)[0])
+    return found
+
+
+if __name__ == "__main__":
+    main()
