@@ -26,6 +26,7 @@ from ruamel.yaml import YAML
 from bench.harness import ROOT, RowFile
 from tokenmill.core.files import sha256_of
 from tokenmill.formats.token_file import (
+    SPLITS,
     PackedShard,
     Part,
     TokenMetadata,
@@ -224,16 +225,14 @@ def repeated(tokens: Path, epochs: float, out: Path) -> Path:
     np.resize(ids, round(len(ids) * epochs)).tofile(token_file(out, "train"))
     token_file(out, "val").write_bytes(token_file(tokens, "val").read_bytes())
     metadata = read_metadata(tokens)
-    train = {
-        "tokens": round(len(ids) * epochs),
-        "sha256": sha256_of(token_file(out, "train")),
-    }
-    parts = {
-        "train": Part.model_validate(metadata.train.model_dump() | train),
-        "val": Part.model_validate(
-            metadata.val.model_dump() | {"sha256": sha256_of(token_file(out, "val"))}
-        ),
-    }
+    parts = {}
+    for split in SPLITS:
+        found = metadata.split(split).model_dump()
+        found["sha256"] = sha256_of(token_file(out, split))
+        if split == "train":
+            found["tokens"] = round(len(ids) * epochs)
+        source = {"source": None, **{key: found[key] for key in ("documents", "tokens", "bytes")}}
+        parts[split] = Part.model_validate(found | {"sources": [source]})
     shard = PackedShard(name="part-00000.zst", size=1, sha256="0" * 64, **parts)
     facts = {"vocab_size", "eot_id", "tokenizer_type", "tokenizer_sha256"}
     write_metadata(out, TokenMetadata.of([shard], **metadata.model_dump(include=facts)))

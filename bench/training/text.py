@@ -13,6 +13,7 @@ from tokenmill.formats.token_file import (
     DTYPE,
     PackedShard,
     Part,
+    SourceRun,
     Split,
     TokenMetadata,
     token_file,
@@ -62,12 +63,12 @@ def write_tokens(folder: Path, *, train: np.ndarray, val: np.ndarray, vocabulary
     for split, ids in parts.items():
         content = ids.astype(DTYPE).tobytes()
         token_file(folder, split).write_bytes(content)
+        counts = {"tokens": len(ids), "documents": 1, "bytes": len(ids)}
         described[split] = Part(
-            tokens=len(ids),
-            documents=1,
+            **counts,
             turn_tokens=0,
-            bytes=len(ids),
             sha256=hashlib.sha256(content).hexdigest(),
+            sources=[SourceRun(source=None, **counts)],
         )
     shard = PackedShard(name="part-00000.zst", size=1, sha256="0" * 64, **described)
     tokenizer = {"eot_id": 0, "tokenizer_type": "char", "tokenizer_sha256": "0" * 64}

@@ -12,6 +12,8 @@ from tests.tokens.packing import write_tokens
 from tokenmill.core.errors import UserError
 from tokenmill.formats import token_file as token_file_module
 from tokenmill.formats.token_file import (
+    Part,
+    SourceRun,
     Split,
     open_tokens,
     read_metadata,
@@ -33,7 +35,7 @@ def edit(path: Path, change: Callable[[bytes], bytes]) -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"format_version": 2}, "format_version: Input should be 3"),
+        ({"format_version": 3}, "format_version: Input should be 4"),
         ({"dtype": "<u2"}, "dtype"),
         ({"dtype": ">i4"}, "dtype"),
         ({"eot_id": None}, "eot_id"),
@@ -57,6 +59,34 @@ def test_sums_that_are_not_those_of_the_shards_are_refused(tokens: Path) -> None
     (tokens / "metadata.json").write_text(json.dumps(content))
     with pytest.raises(UserError, match="train is not the sum"):
         open_tokens(tokens, "train")
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda sources: sources[0].update(tokens=44), "tokens of its sources"),
+        (lambda sources: sources[0].update(documents=2), "documents of its sources"),
+        (lambda sources: sources[0].update(bytes=0), "bytes of its sources"),
+        (lambda sources: sources.clear(), "sources are not those"),
+        (lambda sources: sources.append(dict(sources[0])), "sources"),
+        (lambda sources: sources[0].pop("source"), r"sources\.0\.source"),
+    ],
+)
+def test_sources_that_are_not_the_part(
+    change: Callable[[list[dict]], object], message: str, tokens: Path
+) -> None:
+    content = json.loads((tokens / "metadata.json").read_text())
+    change(content["shards"][0]["train"]["sources"])
+    (tokens / "metadata.json").write_text(json.dumps(content))
+    with pytest.raises(UserError, match=message):
+        read_metadata(tokens)
+
+
+def test_neighbouring_runs_of_one_source_are_refused() -> None:
+    half = SourceRun(source="a", documents=1, tokens=2, bytes=3)
+    whole = {"tokens": 4, "documents": 2, "turn_tokens": 0, "bytes": 6, "sha256": "0" * 64}
+    with pytest.raises(ValueError, match="the same"):
+        Part(**whole, sources=[half, half])
 
 
 def test_the_file_is_read_once(tokens: Path, monkeypatch: pytest.MonkeyPatch) -> None:

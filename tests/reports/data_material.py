@@ -27,6 +27,9 @@ DOCUMENTS = [
     )
 ]
 
+SOURCES = ["<i>web/1.txt"] * 40 + ["<i>web/2.txt"] * 40 + ["z.txt"] * (len(DOCUMENTS) - 80)
+"""The file of each document."""
+
 REPORT: dict[str, Any] = {
     "files": {"read": 3, "skipped": {".<i>pdf": 2}, "held_out": 5, "bytes": 123_456},
     "documents": {"read": 200, "kept": 140},
@@ -71,7 +74,7 @@ def prepare(folder: Path, *, type_: str = "bpe") -> Path:
     )
     write_shards(
         data / "clean",
-        [pl.DataFrame({"text": DOCUMENTS, "source": ["a"] * len(DOCUMENTS), "id": ids})],
+        [pl.DataFrame({"text": DOCUMENTS, "source": SOURCES, "id": ids})],
     )
     params = TokenizerParams.model_validate(
         {"type": type_, "vocab_size": 400, "sample_bytes": 10**6}

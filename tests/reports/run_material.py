@@ -11,7 +11,7 @@ from tokenmill.core.files import sha256_of, write_json
 from tokenmill.core.params import read_yaml
 from tokenmill.evaluation.results import Answer, EpochResult, Evaluation, Question
 from tokenmill.evaluation.trace import Passage, PromptTrace, Trace, TracedSpan, Traces
-from tokenmill.formats.token_file import Part, TokenMetadata, write_metadata
+from tokenmill.formats.token_file import Part, SourceRun, TokenMetadata, write_metadata
 from tokenmill.training.history import EpochRow, StepRow, write_rows
 
 FINGERPRINT = "0123456789abcdef"
@@ -84,9 +84,9 @@ def evaluation(epochs: int = 3) -> Evaluation:
 
 
 def part_of(tokens: int, documents: int, text_bytes: int, digit: str) -> Part:
-    return Part(
-        tokens=tokens, documents=documents, turn_tokens=0, bytes=text_bytes, sha256=digit * 64
-    )
+    counts = {"tokens": tokens, "documents": documents, "bytes": text_bytes}
+    source = SourceRun(source="a.txt", **counts)
+    return Part(**counts, turn_tokens=0, sha256=digit * 64, sources=[source])
 
 
 def traces() -> Traces:

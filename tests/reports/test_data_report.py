@@ -24,6 +24,7 @@ WRITTEN = [
     "metrics/data/dropped.csv",
     "metrics/data/frequent_tokens.csv",
     "metrics/data/languages.csv",
+    "metrics/data/sources.csv",
     "reports/data.html",
 ]
 
@@ -84,6 +85,7 @@ def test_data_page_shows_what_was_counted(reported: Path) -> None:
     assert "en 100 71.4 %" in text
     assert "140 documents, all that were kept" in text
     assert "empty<u>.txt" in text
+    assert "The training text has 2 sources" in text
     # of the files beyond the first ten, two are listed
     assert re.search("378 more files ?401 of 440 documents kept", text)
     assert "Nothing was dropped as too short." in text

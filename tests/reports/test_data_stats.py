@@ -12,12 +12,11 @@ from hypothesis import strategies as st
 from tokenizers import pre_tokenizers
 
 from tests.reports.data_material import DOCUMENTS, REPORT
-from tests.tokens.packing import shard_of
+from tests.tokens.packing import part_of, shard_of
 from tokenmill.core.errors import UserError
 from tokenmill.formats.metrics import CleanReport
 from tokenmill.formats.token_file import (
     SPLITS,
-    Part,
     TokenMetadata,
     open_tokens,
     read_metadata,
@@ -123,7 +122,7 @@ def test_byte_alphabet_is_that_of_tokenizers() -> None:
 
 
 def stats(by_id: list[int], by_length: list[int], words: int = 8) -> DataStats:
-    part = Part(tokens=10, documents=1, turn_tokens=0, bytes=16, sha256="0" * 64)
+    part = part_of(np.zeros(10), text_bytes=16)
     metadata = TokenMetadata.of(
         [shard_of(train=part, val=part)],
         vocab_size=len(by_id),

@@ -12,6 +12,7 @@ from tokenmill.formats.token_file import (
     DTYPE,
     PackedShard,
     Part,
+    SourceRun,
     Split,
     TokenMetadata,
     token_file,
@@ -60,12 +61,12 @@ def index_here(
 
 def part_of(ids: np.ndarray, *, documents: int = 1, text_bytes: int = 7) -> Part:
     """The description of these ids."""
+    counts = {"tokens": len(ids), "documents": documents, "bytes": text_bytes}
     return Part(
-        tokens=len(ids),
-        documents=documents,
+        **counts,
         turn_tokens=0,
-        bytes=text_bytes,
         sha256=sha256(ids.astype(DTYPE).tobytes()).hexdigest(),
+        sources=[SourceRun(source="a.txt", **counts)],
     )
 
 

@@ -97,7 +97,7 @@ def test_files_named_as_validation_text_are_held_out(
 
 
 def test_the_split_is_chosen_once(prose: Path, bpe_file: Path, tmp_path: Path, monkeypatch) -> None:
-    """Choosing reads the ids of the whole corpus."""
+    """Choosing reads the ids of the whole corpus. Names are read once more, to count sources."""
     columns: list[tuple[str, ...]] = []
     read = shards.batches
 
@@ -108,7 +108,7 @@ def test_the_split_is_chosen_once(prose: Path, bpe_file: Path, tmp_path: Path, m
     monkeypatch.setattr(shards, "batches", watched)
     params = TokenizeParams(split="auto", val_fraction=0.3)
     assert pack_here(prose, bpe_file, tmp_path / "packed", params)[1] == "hash"
-    assert sorted(columns) == [("id",), ("source",)]
+    assert sorted(columns) == [("id",), ("source",), ("source",)]
 
 
 @pytest.mark.parametrize("source", ["a.txt", "val/a.txt"])
@@ -291,7 +291,7 @@ def test_batches_stay_small_whatever_the_documents() -> None:
         TextSpan("train", pl.Series(texts), pl.Series(["a.txt"] * len(texts))),
         TextSpan("val", pl.Series([], dtype=pl.String), pl.Series([], dtype=pl.String)),
     ]
-    batches = list(text_batches(spans, batch_bytes=1000))
+    batches = list(text_batches(spans, has_sources=True, batch_bytes=1000))
     assert max(batch.bytes for batch in batches) < 1000 + 105
     assert sum(int(batch.ends.sum()) for batch in batches) == len(texts)
     assert "".join(text for batch in batches for text in batch.texts) == "".join(texts)
@@ -391,7 +391,7 @@ def test_big_ids_are_four_bytes_little_endian() -> None:
         np.array([65_536, 100_000, 2**31 - 1], dtype=np.int64), np.array([3]), eot_id=70_000
     )
     part = pack_module.PackedPart(packed_dtype(1 << 17))
-    part.add(pack_module.TokenBatch("train", tokens, documents=1, turn_tokens=0, bytes=3))
+    part.add(pack_module.TokenBatch("train", None, tokens, documents=1, turn_tokens=0, bytes=3))
     part.finish()
     assert (
         zstandard.ZstdDecompressor().decompressobj().decompress(part.content())

@@ -9,7 +9,8 @@ refuse a file that does not match it.
 """
 
 import hashlib
-from collections.abc import Iterator, Sequence
+import itertools
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self, TypeAlias
 
@@ -24,7 +25,7 @@ from tokenmill.formats.records import read_record
 
 METADATA_FILE = "metadata.json"
 
-TOKEN_FORMAT: Literal[3] = 3
+TOKEN_FORMAT: Literal[4] = 4
 """The version of the format. It is raised when the same text and tokenizer would give other ids or
 files. Readers refuse every other version."""
 
@@ -45,13 +46,30 @@ TokenizerType: TypeAlias = Literal["bpe", "char"]
 Split: TypeAlias = Literal["train", "val"]
 SPLITS: tuple[Split, ...] = ("train", "val")
 
+MAX_SOURCES = 1000
+"""The most sources that are told apart in a text. Where it has more, as a folder of a million files
+has, none are, so that metadata.json stays small."""
+
 Count = Annotated[int, Field(ge=1)]
 Size = Annotated[int, Field(ge=0)]
 Sha256 = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
 
 
-class Part(Section):
-    """What a packed shard holds of one split."""
+class SourceRun(Section):
+    """Documents of one split that follow each other and come from one source."""
+
+    source: str | None
+    """The folder in `data.raw`, or the file that lies in it in no folder, or the one file that
+    `data.raw` is. null: the text has more than MAX_SOURCES of them, and none are told apart."""
+    documents: Count
+    tokens: Count
+    """The number of tokens, special tokens included."""
+    bytes: Size
+    """UTF-8 bytes of the text."""
+
+
+class PartTotals(Section):
+    """How much of one split there is, and its hash."""
 
     tokens: Size
     """The number of tokens, special tokens included."""
@@ -65,6 +83,22 @@ class Part(Section):
     this project's own affair."""
     sha256: Sha256
     """The SHA-256 of its ids, as they are in the .bin."""
+
+
+class Part(PartTotals):
+    """What a packed shard holds of one split."""
+
+    sources: list[SourceRun]
+    """Where its documents come from, in their order. Neighbours differ in their source."""
+
+    @model_validator(mode="after")
+    def _check_sources(self) -> Self:
+        for name in ("documents", "tokens", "bytes"):
+            if sum(getattr(run, name) for run in self.sources) != getattr(self, name):
+                raise ValueError(f"the {name} of its sources are not those of the part")
+        if any(one.source == other.source for one, other in itertools.pairwise(self.sources)):
+            raise ValueError("two of its sources that follow each other are the same")
+        return self
 
 
 class PackedShard(Section):
@@ -84,7 +118,7 @@ class PackedShard(Section):
         return self.train if split == "train" else self.val
 
 
-class SplitMetadata(Part):
+class SplitMetadata(PartTotals):
     """The description of one .bin: the sums over its shards."""
 
     tokens: Count
@@ -118,7 +152,7 @@ class TokenMetadata(Section):
     """The content of metadata.json: both .bin files, their shards, and the tokenizer that made
     them."""
 
-    format_version: Literal[3]
+    format_version: Literal[4]
     dtype: Literal["<i4"]
     train: SplitMetadata
     val: SplitMetadata
@@ -146,6 +180,25 @@ class TokenMetadata(Section):
     def split(self, name: Split) -> SplitMetadata:
         """The metadata of `train` or `val`."""
         return self.train if name == "train" else self.val
+
+    def sources(self, split: Split) -> list[SourceRun]:
+        """Where the documents of a split come from, in the order of its .bin. Neighbours differ in
+        their source."""
+        found = (run for shard in self.shards for run in shard.part(split).sources)
+        return [_sum(list(runs)) for _, runs in itertools.groupby(found, lambda run: run.source)]
+
+
+def by_source(runs: Iterable[SourceRun]) -> list[SourceRun]:
+    """The sums of each source, in the order of their names."""
+    ordered = sorted(runs, key=lambda run: run.source or "")
+    return [_sum(list(same)) for _, same in itertools.groupby(ordered, lambda run: run.source)]
+
+
+def _sum(runs: Sequence[SourceRun]) -> SourceRun:
+    """The sum of runs of one source."""
+    names = ("documents", "tokens", "bytes")
+    sums = {name: sum(getattr(run, name) for run in runs) for name in names}
+    return SourceRun(source=runs[0].source, **sums)
 
 
 def packed_dtype(vocab_size: int) -> str:

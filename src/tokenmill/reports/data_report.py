@@ -2,6 +2,7 @@
 the tokens."""
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -33,7 +34,7 @@ LANGUAGES = 20
 """The number of languages that are shown; the others are added up."""
 
 SOURCES = 10
-"""The number of files that are shown; the others are folded away."""
+"""The number of files, and of sources, that are shown; the others are folded away."""
 
 LONG_TOKEN = 16
 """The length in bytes beyond which tokens share a bar."""
@@ -103,7 +104,6 @@ def render_data_report(stats: DataStats, tokenizer: TokenizerMetrics, tokens: To
     unused = sorted(
         (vocabulary[i] for i in stats.unused_ids), key=lambda token: (-len(token), token)
     )
-    sources = sorted(clean.sources.items(), key=lambda item: (-item[1].read, item[0]))
     return render(
         "data_report.html",
         stats=stats,
@@ -118,10 +118,8 @@ def render_data_report(stats: DataStats, tokenizer: TokenizerMetrics, tokens: To
         never_dropped_as=[_words(reason) for reason, count in clean.dropped.items() if not count],
         languages=_languages(clean.languages),
         language_sample=max(1, sum(clean.languages.values())),
-        sources=sources[:SOURCES],
-        more_sources=sources[SOURCES:],
-        more_files=len(sources[SOURCES:]) + clean.other_sources.files,
-        more=_sum([source for _, source in sources[SOURCES:]] + [clean.other_sources]),
+        sources=stats.sources[:SOURCES],
+        more_sources=stats.sources[SOURCES:],
         held_out=held_out_in_words(clean),
         letters_warning=letters_warning(clean.letters, clean.params["clean"]["mode"]),
         damage_warning=damage_warning(clean),
@@ -136,11 +134,22 @@ def render_data_report(stats: DataStats, tokenizer: TokenizerMetrics, tokens: To
         coverage=[(n, stats.coverage(n)) for n in (1, 10, 100) if n < len(vocabulary)],
         zipf=_zipf(stats),
         token_lengths=_token_lengths(stats),
+        **_files(clean),
     )
 
 
-def _sum(sources: Sequence[Documents]) -> Documents:
-    return Documents(read=sum(one.read for one in sources), kept=sum(one.kept for one in sources))
+def _files(clean: CleanReport) -> dict[str, Any]:
+    """The files with most documents, and what is left out of the first rows."""
+    files = sorted(clean.sources.items(), key=lambda item: (-item[1].read, item[0]))
+    left_out = [file for _, file in files[SOURCES:]] + [clean.other_sources]
+    return {
+        "files": files[:SOURCES],
+        "listed_files": files[SOURCES:],
+        "more_files": len(files[SOURCES:]) + clean.other_sources.files,
+        "more": Documents(
+            read=sum(one.read for one in left_out), kept=sum(one.kept for one in left_out)
+        ),
+    }
 
 
 def _words(reason: str) -> str:

@@ -19,8 +19,10 @@ from tokenmill.display import Progress
 from tokenmill.formats.metrics import CleanReport
 from tokenmill.formats.token_file import (
     SPLITS,
+    SourceRun,
     Split,
     TokenMetadata,
+    by_source,
     open_tokens,
     read_metadata,
     token_file,
@@ -162,6 +164,13 @@ class DataStats:
     train on."""
 
     @cached_property
+    def sources(self) -> list[SourceRun]:
+        """The sources of the training text, the largest first; none if they are not told apart."""
+        found = by_source(self.metadata.sources("train"))
+        named = [source for source in found if source.source is not None]
+        return sorted(named, key=lambda source: -source.tokens)
+
+    @cached_property
     def occurrences(self) -> np.ndarray:
         """The occurrences of each token; 0 for special tokens."""
         return np.where([token != b"" for token in self.vocabulary], self.counts.by_id, 0)
@@ -255,7 +264,7 @@ class DataStats:
 
 
 def write_tables(folder: Path, stats: DataStats) -> None:
-    """Write the tables of lengths, drops, tokens and languages for `dvc plots`."""
+    """Write the tables of lengths, drops, tokens, languages and sources for `dvc plots`."""
     lengths = pd.DataFrame(stats.clean.lengths.model_dump())
     lengths = lengths[lengths["edges"] > 0]
     lengths.insert(0, "log2_characters", np.log2(lengths.pop("edges")).astype(int))
@@ -269,6 +278,9 @@ def write_tables(folder: Path, stats: DataStats) -> None:
         "dropped": _largest_first(stats.clean.dropped, "reason"),
         "frequent_tokens": pd.DataFrame(tokens),
         "languages": _largest_first(stats.clean.languages, "language"),
+        "sources": pd.DataFrame(
+            [source.model_dump() for source in stats.sources], columns=list(SourceRun.model_fields)
+        ),
     }
     for name, table in tables.items():
         write_text(folder / f"{name}.csv", table.to_csv(index=False, lineterminator="\n"))

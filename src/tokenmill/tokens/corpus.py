@@ -21,7 +21,7 @@ import polars as pl
 from tokenmill.core.errors import UserError
 from tokenmill.formats import shards
 from tokenmill.formats.chat_columns import plain_column, texts_between
-from tokenmill.formats.token_file import Split
+from tokenmill.formats.token_file import MAX_SOURCES, Split
 from tokenmill.tokens.params import TokenizeParams
 
 SEGMENT_CHARS = 1 << 17
@@ -186,6 +186,35 @@ class TextSpan(NamedTuple):
     texts: pl.Series
     sources: pl.Series
     """The file of each, relative to data.raw."""
+
+
+def runs(names: pl.Series) -> Iterator[tuple[str, int]]:
+    """Each name, and how many times it follows itself."""
+    table = names.rle().struct.unnest()
+    return zip(table["value"].to_list(), table["len"].to_list(), strict=True)
+
+
+def by_source(span: TextSpan) -> Iterator[tuple[str, pl.Series]]:
+    """Each source of a span, and its texts that follow each other."""
+    start = 0
+    for source, length in runs(_source_of(span.sources)):
+        yield source, span.texts[start : start + length]
+        start += length
+
+
+def has_few_sources(clean: Path) -> bool:
+    """Whether the corpus has at most MAX_SOURCES sources. Only the names of files are read."""
+    found = set[str]()
+    for frame in shards.batches(clean, ("source",)):
+        found |= set(_source_of(frame["source"]).unique().to_list())
+        if len(found) > MAX_SOURCES:
+            return False
+    return True
+
+
+def _source_of(files: pl.Series) -> pl.Series:
+    """The source to which each file belongs: its first folder, or itself if it lies in none."""
+    return files.str.splitn("/", 2).struct.field("field_0")
 
 
 SplitMethod: TypeAlias = Literal["names", "hash", "ends", "tail"]

@@ -27,7 +27,7 @@ from tokenmill.formats.token_index import (
     write_metadata,
 )
 from tokenmill.formats.tokenizer import read_tokenizer
-from tokenmill.tokens.corpus import choose_split, split_documents, split_rules
+from tokenmill.tokens.corpus import choose_split, runs, split_documents, split_rules
 from tokenmill.tokens.params import TokenizeParams
 from tokenmill.tokens.words import Words
 
@@ -173,6 +173,5 @@ def _runs(clean: Path, split: TokenizeParams) -> Iterator[tuple[str, int]]:
     for shard, rule in zip(files_, rules, strict=True):
         groups = (group.read(tuple(shards.SCHEMA)) for group in shards.row_groups(shard))
         for span in split_documents(groups, rule):
-            if span.split == "train" and len(span.sources):
-                table = span.sources.rle().struct.unnest()
-                yield from zip(table["value"].to_list(), table["len"].to_list(), strict=True)
+            if span.split == "train":
+                yield from runs(span.sources)

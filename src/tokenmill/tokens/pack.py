@@ -38,6 +38,7 @@ from tokenmill.formats.token_file import (
     TOKEN_FORMAT,
     PackedShard,
     Part,
+    SourceRun,
     Split,
     TokenMetadata,
     packed_dtype,
@@ -49,7 +50,9 @@ from tokenmill.tokens.corpus import (
     SplitMethod,
     SplitRule,
     TextSpan,
+    by_source,
     choose_split,
+    has_few_sources,
     probe,
     segmented,
     split_documents,
@@ -109,7 +112,8 @@ def pack(
     total = shards.totals(clean).bytes
     results.mkdir(parents=True, exist_ok=True)
     with files.enough_room(out, lambda: total), files.write_directory(out) as folder:
-        work = Work(folder.resolve(), results.resolve(), out, encoder, facts, total)
+        places = (folder.resolve(), results.resolve(), out)
+        work = Work(*places, encoder, facts, total, has_sources=has_few_sources(clean))
         done = _pack_all(work, zip(shards.shards(clean), rules, strict=True), executor)
         metadata = TokenMetadata.of(done, **facts)
         if metadata.train.bytes + metadata.val.bytes != total:
@@ -163,6 +167,8 @@ class Work:
     tokenizer: dict[str, Any]
     total: int
     """UTF-8 bytes of the whole corpus."""
+    has_sources: bool
+    """Whether its sources are told apart."""
 
     def key(self, shard: Path, rule: SplitRule) -> str:
         """The name of what the packed shard follows from."""
@@ -172,6 +178,7 @@ class Work:
             self.tokenizer["tokenizer_sha256"],
             self.encoder.name,
             asdict(rule),
+            self.has_sources,
             zstandard.ZSTD_VERSION,
         ]
         return hashlib.sha256(json.dumps(facts).encode()).hexdigest()
@@ -235,7 +242,8 @@ def _encoded(source: Path, rule: SplitRule, target: Path, work: Work) -> PackedS
     parts = {split: PackedPart(packed_dtype(work.tokenizer["vocab_size"])) for split in SPLITS}
     eot_id = work.tokenizer["eot_id"]
     groups = (group.read(tuple(shards.SCHEMA)) for group in shards.row_groups(source))
-    for batch in text_batches(split_documents(groups, rule)):
+    spans = split_documents(groups, rule)
+    for batch in text_batches(spans, has_sources=work.has_sources):
         parts[batch.split].add(encode_batch(batch, encoder=work.encoder, eot_id=eot_id))
     described = {split: part.finish() for split, part in parts.items()}
     content = b"".join(part.content() for part in parts.values())
@@ -258,6 +266,8 @@ class TextBatch:
     """Texts of one split that are encoded together: whole documents, or segments of long ones."""
 
     split: Split
+    source: str | None
+    """Where all of them come from; None where sources are not told apart."""
     texts: pl.Series
     ends: np.ndarray
     """Whether a document ends with each text; bool, one per text."""
@@ -270,6 +280,7 @@ class TokenBatch:
     """An encoded batch, with end-of-text after every document."""
 
     split: Split
+    source: str | None
     ids: np.ndarray
     documents: int
     turn_tokens: int
@@ -278,19 +289,26 @@ class TokenBatch:
 
 
 def text_batches(
-    spans: Iterable[TextSpan], *, batch_bytes: int = BATCH_BYTES
+    spans: Iterable[TextSpan], *, has_sources: bool, batch_bytes: int = BATCH_BYTES
 ) -> Iterator[TextBatch]:
-    """Divide the corpus into batches. Each begins in another multiple of `batch_bytes`."""
-    for split, documents, _ in spans:
-        if documents.is_empty():
-            continue
-        texts, ends = segmented(documents, corpus.SEGMENT_CHARS)
-        lengths = texts.str.len_bytes().cast(pl.Int64)
-        number = ((lengths.cum_sum() - lengths) // batch_bytes).to_numpy()
-        first = np.flatnonzero(np.diff(number, prepend=-1)).tolist()
-        for start, end in zip(first, [*first[1:], len(texts)], strict=True):
-            some = texts[start:end]
-            yield TextBatch(split, some, ends[start:end], text_bytes(some))
+    """Divide the corpus into batches, each of one source if it `has_sources` to tell apart. Each
+    begins in another multiple of `batch_bytes`."""
+    for span in spans:
+        for source, documents in by_source(span) if has_sources else [(None, span.texts)]:
+            for texts, ends in _cut(documents, batch_bytes):
+                yield TextBatch(span.split, source, texts, ends, text_bytes(texts))
+
+
+def _cut(documents: pl.Series, batch_bytes: int) -> Iterator[tuple[pl.Series, np.ndarray]]:
+    """The texts of each batch, and whether a document ends with each of them."""
+    if documents.is_empty():
+        return
+    texts, ends = segmented(documents, corpus.SEGMENT_CHARS)
+    lengths = texts.str.len_bytes().cast(pl.Int64)
+    number = ((lengths.cum_sum() - lengths) // batch_bytes).to_numpy()
+    first = np.flatnonzero(np.diff(number, prepend=-1)).tolist()
+    for start, end in zip(first, [*first[1:], len(texts)], strict=True):
+        yield texts[start:end], ends[start:end]
 
 
 def encode_batch(batch: TextBatch, *, encoder: Encoder, eot_id: int) -> TokenBatch:
@@ -299,6 +317,7 @@ def encode_batch(batch: TextBatch, *, encoder: Encoder, eot_id: int) -> TokenBat
     ids = insert_end_of_text(ids, offsets[1:][batch.ends], eot_id)
     return TokenBatch(
         batch.split,
+        batch.source,
         ids,
         documents=int(batch.ends.sum()),
         turn_tokens=mark_count(batch.texts),
@@ -325,14 +344,15 @@ class PackedPart:
         self._stream = compressor(dtype).compressobj()
         self._content = bytearray()
         self._sha256 = hashlib.sha256()
-        self._tokens = self._documents = self._turn_tokens = self._bytes = 0
+        self._turn_tokens = 0
+        self._sources: list[_SourceCount] = []
 
     def add(self, batch: TokenBatch) -> None:
         """Append a batch."""
-        self._tokens += len(batch.ids)
-        self._documents += batch.documents
+        if not self._sources or self._sources[-1].source != batch.source:
+            self._sources.append(_SourceCount(batch.source))
+        self._sources[-1].add(batch)
         self._turn_tokens += batch.turn_tokens
-        self._bytes += batch.bytes
         self._sha256.update(batch.ids.data)
         self._content += self._stream.compress(batch.ids.astype(self._dtype, copy=False).data)
 
@@ -340,16 +360,32 @@ class PackedPart:
         """Compress what zstd still buffers, and describe the part."""
         self._content += self._stream.flush()
         return Part(
-            tokens=self._tokens,
-            documents=self._documents,
+            tokens=sum(one.tokens for one in self._sources),
+            documents=sum(one.documents for one in self._sources),
             turn_tokens=self._turn_tokens,
-            bytes=self._bytes,
+            bytes=sum(one.bytes for one in self._sources),
             sha256=self._sha256.hexdigest(),
+            sources=[SourceRun(**asdict(one)) for one in self._sources],
         )
 
     def content(self) -> bytes:
         """The compressed ids, one frame of zstd."""
         return bytes(self._content)
+
+
+@dataclass
+class _SourceCount:
+    """Counts of what follows each other of one source."""
+
+    source: str | None
+    documents: int = 0
+    tokens: int = 0
+    bytes: int = 0
+
+    def add(self, batch: TokenBatch) -> None:
+        self.documents += batch.documents
+        self.tokens += len(batch.ids)
+        self.bytes += batch.bytes
 
 
 def compressor(dtype: str) -> zstandard.ZstdCompressor:
