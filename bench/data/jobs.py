@@ -38,6 +38,7 @@ def prepared(name: str) -> Work:
         importlib.import_module("bench.data.parts").JOBS
         | importlib.import_module("bench.data.limits").JOBS
         | importlib.import_module("bench.data.peers").JOBS
+        | importlib.import_module("bench.index").JOBS
     )
     return jobs[name]()
 

@@ -38,6 +38,8 @@ class Run:
     peak_mib: float
     """Highest resident memory, of the process or, where there are several, of their sum as seen
     every EVERY seconds."""
+    private_mib: float
+    """The same without what files in the page cache take, as seen every EVERY seconds."""
     facts: dict[str, Any]
     """What the job says about itself; `bytes`, or `missing` with the package that it needs."""
 
@@ -48,19 +50,23 @@ class Watch:
 
     process: psutil.Process
     peak: int = 0
+    private: int = 0
     cpu: dict[int, float] = field(default_factory=dict)
 
     def look(self) -> None:
         """Add up what the processes hold now."""
-        held = 0
+        held = shared = 0
         for one in [self.process, *self.process.children(recursive=True)]:
             try:
-                held += one.memory_info().rss
+                memory = one.memory_info()
+                held += memory.rss
+                shared += getattr(memory, "shared", 0)
                 times = one.cpu_times()
             except psutil.Error:
                 continue
             self.cpu[one.pid] = times.user + times.system
         self.peak = max(self.peak, held)
+        self.private = max(self.private, held - shared)
 
     def until(self, done: threading.Event) -> None:
         """Look until `done`."""
@@ -103,6 +109,7 @@ def run(name: str, folder: Path) -> Run:
         start_up=facts.pop("start_up", 0.0),
         cpu=max(facts.pop("cpu", 0.0), sum(watch.cpu.values())),
         peak_mib=max(facts.pop("peak_mib", 0.0), watch.peak / 2**20),
+        private_mib=watch.private / 2**20,
         facts=facts,
     )
 

@@ -4,7 +4,7 @@ finds, and the index is the same however it is made."""
 import itertools
 import random
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +17,7 @@ from tests.tokens.packing import index_here
 from tokenmill.formats.chat import render_chat
 from tokenmill.formats.token_index import open_index
 from tokenmill.formats.tokenizer import read_tokenizer
+from tokenmill.tokens import search as search_module
 from tokenmill.tokens.params import TokenizeParams
 from tokenmill.tokens.search import MatchingSpan, Search
 
@@ -107,15 +108,23 @@ def documents() -> list[str]:
     ]
 
 
-@pytest.fixture(scope="module", params=[200, 10**6], ids="{} bytes a part".format)
+@pytest.fixture(
+    scope="module",
+    params=[(200, 1 << 16), (10**6, 5)],
+    ids="{0[0]} bytes a part, {0[1]} samples".format,
+)
 def search(
     request: pytest.FixtureRequest,
     documents: list[str],
     bpe_file: Path,
     tmp_path_factory: pytest.TempPathFactory,
-) -> Search:
+) -> Iterator[Search]:
     folder = tmp_path_factory.mktemp("search")
-    return indexed(folder, documents, bpe_file, part_bytes=request.param)
+    part_bytes, samples = request.param
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(search_module, "SAMPLES", samples)
+        patch.setattr(search_module, "BLOCK", 7)
+        yield indexed(folder, documents, bpe_file, part_bytes=part_bytes)
 
 
 @settings(max_examples=50)
@@ -123,7 +132,7 @@ def search(
 def test_spans_are_those_that_reading_finds(
     search: Search, documents: list[str], text: str, min_words: int
 ) -> None:
-    """However the training text is divided into parts."""
+    """However the training text is divided into parts, sampled, and looked at in blocks."""
     ids = search.tokenizer.encode(text)
     spans = search.spans(ids, min_words=min_words)
     assert described(search, ids, spans) == spans_by_reading(text, [*documents, LAST], min_words)
@@ -137,6 +146,19 @@ def test_a_text_of_the_training_text_is_one_span(search: Search, documents: list
     assert documents[document] == longest
     assert search.index.documents[document] == first
     assert search.text_of(search.index.tokens[first:behind].tolist()) == longest
+
+
+def test_a_text_that_ends_in_half_a_word(search: Search, documents: list[str]) -> None:
+    """Of every phrase that ends with it, the last word is left out."""
+    ids = search.tokenizer.encode(max(documents, key=len))
+    starts = np.flatnonzero(search.words.starts(np.array(ids)))
+    halves = [stop for stop in range(1, len(ids)) if stop not in starts]
+    assert halves
+    for stop in halves:
+        text = search.text_of(ids[:stop])
+        spans = search.spans(ids[:stop], min_words=1)
+        expected = spans_by_reading(text, [*documents, LAST], 1)
+        assert described(search, ids[:stop], spans) == expected
 
 
 def test_nothing_is_found_of_nothing(search: Search) -> None:

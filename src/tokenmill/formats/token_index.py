@@ -10,6 +10,7 @@ Beside the arrays there are the first token of each document, and the source of 
 holds no clock, host or path: the same tokens give the same files.
 """
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -42,6 +43,10 @@ refuse every other version."""
 
 PLACE_DTYPE = "<i4"
 """The type of the places in a suffix array, counted from the first token of its part."""
+
+ORDERED = 1000
+"""The places of a part are in the order of at least so many tokens that follow them, also beyond
+its end. So phrases of up to so many tokens are found wherever they stand."""
 
 DOCUMENTS_FILE = "documents.bin"
 
@@ -109,6 +114,22 @@ class TokenIndex:
     """The suffix array of each part, places counted from its first token; (places,) int32 each."""
     documents: np.ndarray
     """The first token of each document; (documents,) int64."""
+
+    def places_at(self, parts: np.ndarray, order: np.ndarray) -> np.ndarray:
+        """Places of the training text, by their positions in the suffix arrays; (places,) int64.
+
+        Args:
+            parts: the numbers of the arrays, ascending.
+            order: a position in each.
+        """
+        edges = np.searchsorted(parts, np.arange(len(self.places) + 1)).tolist()
+        found = [
+            places[order[first:stop]] + np.int64(part.start)
+            for places, part, (first, stop) in zip(
+                self.places, self.metadata.parts, itertools.pairwise(edges), strict=True
+            )
+        ]
+        return np.concatenate(found)
 
     def document_of(self, places: np.ndarray) -> np.ndarray:
         """The numbers of the documents in which these tokens lie; int64, the shape of `places`."""

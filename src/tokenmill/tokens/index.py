@@ -20,6 +20,7 @@ from tokenmill.formats.token_index import (
     DOCUMENT_DTYPE,
     DOCUMENTS_FILE,
     INDEX_FORMAT,
+    ORDERED,
     PLACE_DTYPE,
     IndexMetadata,
     Source,
@@ -34,10 +35,6 @@ from tokenmill.tokens.words import Words
 PART_BYTES = 100_000_000
 """Bytes of the ids that one suffix array is made of: 50 million tokens of a vocabulary of up to
 65,536, which took 0.93 GB of memory in all."""
-
-BEYOND = 1000
-"""Tokens behind the end of a part by which its last places are ordered, too. So phrases of up to so
-many tokens are found wherever they stand."""
 
 BLOCK = 1 << 22
 """The number of places, or of ids, that are looked at together."""
@@ -110,7 +107,7 @@ class _TrainingText:
         the ids, so the places at the first bytes of ids, in their order, are the suffix array of
         the ids.
         """
-        content = self.ids[start : stop + BEYOND].astype(f">u{self.width}")
+        content = self.ids[start : stop + ORDERED].astype(f">u{self.width}")
         is_start = self._word_starts(start, stop)
         sha256 = hashlib.sha256()
         places = 0

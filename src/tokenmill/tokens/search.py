@@ -6,12 +6,12 @@ span consists of whole words, and counts where whole words stand.
 """
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
-from tokenmill.formats.token_index import TokenIndex
+from tokenmill.formats.token_index import ORDERED, TokenIndex
 from tokenmill.formats.tokenizer import TextTokenizer, token_bytes
 from tokenmill.tokens.words import Words
 
@@ -19,7 +19,11 @@ COMPARED = 8
 """The number of tokens of a phrase that are compared at a time. Most differ within them."""
 
 BLOCK = 1 << 16
-"""The number of places that are looked at together."""
+"""The number of places, about, that are looked at together."""
+
+SAMPLES = 1 << 16
+"""At most so many places of a suffix array, evenly spread, have their first tokens in memory. The
+binary search begins between two of them."""
 
 
 @dataclass(frozen=True)
@@ -49,9 +53,9 @@ class Phrases:
     """Beginnings of a text to search for: parts of it, each after some tokens of its own."""
 
     ids: np.ndarray
-    """The text, and -1 at its end; (tokens + 1,) int64."""
+    """The text, -1, and the own tokens of all phrases; int64."""
     heads: np.ndarray
-    """The own tokens of each phrase, filled up with -1; (phrases, longest) int64."""
+    """Where the own tokens of each phrase begin in `ids`; (phrases,) int64."""
     head_lengths: np.ndarray
     """The number of own tokens of each; (phrases,) int64."""
     tails: np.ndarray
@@ -59,30 +63,31 @@ class Phrases:
     lengths: np.ndarray
     """The number of tokens of each; (phrases,) int64."""
 
-    def __getitem__(self, which: np.ndarray) -> "Phrases":
+    def __len__(self) -> int:
+        """The number of phrases."""
+        return len(self.lengths)
+
+    def __getitem__(self, which: np.ndarray | slice) -> "Phrases":
         """The phrases of these numbers."""
-        return Phrases(
-            self.ids,
-            self.heads[which],
-            self.head_lengths[which],
-            self.tails[which],
-            self.lengths[which],
+        parts = (self.heads, self.head_lengths, self.tails, self.lengths)
+        return Phrases(self.ids, *(part[which] for part in parts))
+
+    def stops(self, lengths: np.ndarray) -> np.ndarray:
+        """The tokens of the text behind their first `lengths` tokens."""
+        return self.tails + lengths - self.head_lengths
+
+    def up_to(self, stops: np.ndarray) -> "Phrases":
+        """Their beginnings up to these tokens of the text."""
+        return replace(self, lengths=self.head_lengths + stops - self.tails)
+
+    def tokens(self, columns: np.ndarray) -> np.ndarray:
+        """Their tokens in these columns, with any id behind their ends; (phrases, columns)
+        int64."""
+        own = self.head_lengths[:, None]
+        at = np.where(
+            columns < own, self.heads[:, None] + columns, self.tails[:, None] + columns - own
         )
-
-    def of_length(self, lengths: np.ndarray) -> "Phrases":
-        """Their first `lengths` tokens."""
-        return replace(self, lengths=lengths)
-
-    def tokens(self, first: int, stop: int) -> np.ndarray:
-        """Their tokens from `first` to `stop`, with any id behind their ends; (phrases, stop -
-        first) int64."""
-        columns = np.arange(first, stop)
-        at = self.tails[:, None] + columns - self.head_lengths[:, None]
-        found = self.ids[np.clip(at, 0, len(self.ids) - 1)]
-        own = min(max(self.heads.shape[1] - first, 0), stop - first)
-        is_own = columns[:own] < self.head_lengths[:, None]
-        found[:, :own] = np.where(is_own, self.heads[:, first : first + own], found[:, :own])
-        return found
+        return self.ids[np.minimum(at, len(self.ids) - 1)]
 
 
 class Search:
@@ -102,6 +107,15 @@ class Search:
         self._bytes = [*token_bytes(tokenizer), b""]
         self.chars = np.array([sum(byte & 0xC0 != 0x80 for byte in one) for one in self._bytes])
         """The number of characters that begin in each token, and in -1; int64."""
+        self._counts = np.array([[len(places)] for places in index.places])
+        self._every = int(self._counts.max()) // SAMPLES + 1
+        # A key is as many tokens as fit into 63 bits, the first one in the highest bits
+        base = tokenizer.vocab_size + 1
+        self._weights = base ** np.arange(min(COMPARED, int(63 / np.log2(base))))[::-1]
+        self._keys = [
+            self._sampled(part, np.arange(0, len(places), self._every))
+            for part, places in enumerate(index.places)
+        ]
 
     def spans(self, ids: Sequence[int], *, min_words: int) -> list[MatchingSpan]:
         """The maximal spans of `min_words` words or more, in the order of the text.
@@ -113,17 +127,21 @@ class Search:
         text = _Query.of(self, np.array(ids, dtype=np.int64))
         reach = text.reach(self)
         known: dict[int, MatchingSpan] = {}
+        half: set[int] = set()  # ends at which a word of the training text goes on
         while True:
             enough = text.words_to(reach) >= min_words
             furthest = np.maximum.accumulate(np.concatenate([[0], reach]))[:-1]
-            wanted = np.flatnonzero(enough & (reach > furthest))
-            unknown = [number for number in wanted.tolist() if number not in known]
+            wanted = enough & (reach > furthest)
+            # Where one phrase ends in half a word, those that end there too probably do
+            asked = np.flatnonzero(wanted | (enough & np.isin(reach, [*half])))
+            unknown = [number for number in asked.tolist() if number not in known]
             if not unknown:
-                return [known[number] for number in wanted.tolist()]
+                return [known[number] for number in np.flatnonzero(wanted).tolist()]
             for number, places in zip(unknown, text.places(self, unknown, reach), strict=True):
                 if len(places):
                     known[number] = self._span(text, number, int(reach[number]), places)
-                else:  # these tokens stand in the training text only with half a word after them
+                else:
+                    half.add(int(reach[number]))
                     reach[number] = text.end_before(int(reach[number]), number)
 
     def _span(self, text: "_Query", number: int, stop: int, places: np.ndarray) -> MatchingSpan:
@@ -154,98 +172,121 @@ class Search:
             for other, whole in zip(others, is_whole, strict=True)
         ]
         found, offsets = self.tokenizer.encode_batch(asked)
+        is_blank = self.words.is_blank.tolist()
         words = [
-            self._without_blanks(found[start:stop]).tolist()
+            list(itertools.dropwhile(is_blank.__getitem__, found[start:stop].tolist()))
             for start, stop in itertools.pairwise(offsets.tolist())
         ]
         own = [ids[start:end].tolist() for start, end in zip(starts, ends, strict=True)]
         return [[] if word == mine else word for word, mine in zip(words, own, strict=True)]
 
-    def _without_blanks(self, word: np.ndarray) -> np.ndarray:
-        """The tokens from the first one on that is not white space alone."""
-        return word[np.cumsum(~self.words.is_blank[word]) > 0]
+    def _sampled(self, part: int, order: np.ndarray) -> np.ndarray:
+        """The keys of the text at positions of a suffix array."""
+        places = self.index.places_at(np.full(len(order), part), order)
+        at = places[:, None] + np.arange(len(self._weights))
+        tokens = self.index.tokens
+        return self._key(np.where(at < len(tokens), tokens[np.minimum(at, len(tokens) - 1)], -1))
 
-    def longest(self, part: int, phrases: Phrases) -> np.ndarray:
-        """The longest beginning of each phrase that stands in a part of the text; tokens, int64."""
-        places = self.index.places[part]
-        first = self._bound(part, phrases, behind=False)
-        found = np.zeros(len(first), dtype=np.int64)
-        for neighbour in (first - 1, first):
-            is_there = np.flatnonzero((neighbour >= 0) & (neighbour < len(places)))
-            common, _ = self._compare(part, neighbour[is_there], phrases[is_there])
-            found[is_there] = np.maximum(found[is_there], common)
-        return found
+    def _key(self, tokens: np.ndarray) -> np.ndarray:
+        """Rows of tokens, or -1, as numbers in the same order; int64."""
+        return (tokens + 1) @ self._weights
 
-    def places_of(self, part: int, phrases: Phrases) -> list[np.ndarray]:
-        """The places in a part of the text at which each phrase stands, as whole words: its first
-        token in the training text and the one behind its last; (places, 2) int64 each."""
-        bounds = zip(
-            self._bound(part, phrases, behind=False).tolist(),
-            self._bound(part, phrases, behind=True).tolist(),
-            phrases.lengths.tolist(),
-            strict=True,
-        )
-        return [self._whole_words(part, first, stop, length) for first, stop, length in bounds]
+    def longest(self, phrases: Phrases) -> np.ndarray:
+        """The longest beginning of each phrase that stands in the training text; tokens, int64."""
+        size = BLOCK // len(self._keys) + 1
+        blocks = [phrases[start : start + size] for start in range(0, len(phrases), size)]
+        found = [self._bound(block, behind=False)[1].max(axis=(0, 1)) for block in blocks]
+        return np.concatenate([np.empty(0, dtype=np.int64), *found])
 
-    def _whole_words(self, part: int, first: int, stop: int, length: int) -> np.ndarray:
+    def places_of(self, phrases: Phrases) -> list[np.ndarray]:
+        """The places at which each phrase stands, as whole words: its first token in the training
+        text and the one behind its last; (places, 2) int64 each."""
+        first, _ = self._bound(phrases, behind=False)
+        stop, _ = self._bound(phrases, behind=True)
+        found: list[list[np.ndarray]] = [[np.empty((0, 2), dtype=np.int64)] for _ in first.T]
+        for part, which in np.argwhere(first < stop).tolist():
+            orders = int(first[part, which]), int(stop[part, which])
+            found[which] += self._whole_words(part, *orders, int(phrases.lengths[which]))
+        return [np.concatenate(places) for places in found]
+
+    def _whole_words(self, part: int, first: int, stop: int, length: int) -> Iterator[np.ndarray]:
         """Of the places from `first` to `stop` in a suffix array, those at which a word ends after
         `length` tokens."""
-        start = self.index.metadata.parts[part].start
-        kept = [np.empty((0, 2), dtype=np.int64)]
+        tokens = self.index.tokens
         for number in range(first, stop, BLOCK):
-            places = self.index.places[part][number : min(number + BLOCK, stop)].astype(np.int64)
-            ends = places + start + length  # the text ends with end-of-text: there is a token
-            tokens = self.index.tokens
+            order = np.arange(number, min(number + BLOCK, stop))
+            # The text ends with end-of-text, so a token follows
+            ends = self.index.places_at(np.full(len(order), part), order) + length
             whole = ends[~self.words.go_on(tokens[ends - 1], tokens[ends])]
-            kept.append(np.stack([whole - length, whole], axis=1))
-        return np.concatenate(kept)
+            yield np.stack([whole - length, whole], axis=1)
 
-    def _bound(self, part: int, phrases: Phrases, *, behind: bool) -> np.ndarray:
-        """The first place in the order of a suffix array that is not before each phrase; or, if
-        `behind`, that is behind all places at which it stands; int64."""
-        low = np.zeros(len(phrases.lengths), dtype=np.int64)
-        high = np.full(len(low), len(self.index.places[part]), dtype=np.int64)
+    def _bound(self, phrases: Phrases, *, behind: bool) -> tuple[np.ndarray, np.ndarray]:
+        """Search for phrases in the suffix arrays of all parts at the same time.
+
+        As the order of places is that of their texts, what lies between two places has the tokens
+        that both have in common with a phrase (Manber and Myers 1993, section 2).
+
+        Returns:
+            The first position in each array that is not before each phrase, or, if `behind`, that
+            is behind all places at which it stands; (parts, phrases) int64. And how many tokens the
+            places before it and at it have in common with the phrase; (2, parts, phrases) int64.
+        """
+        bounds = self._near(phrases)
+        common = np.zeros_like(bounds)
+        low, high = bounds.reshape(2, -1)
+        before, after = common.reshape(2, -1)
         while len(open_ := np.flatnonzero(low < high)):
+            part, which = np.divmod(open_, len(phrases))
+            wanted = phrases[which]
             middle = (low[open_] + high[open_]) // 2
-            common, is_before = self._compare(part, middle, phrases[open_])
-            goes_right = is_before | (behind & (common == phrases.lengths[open_]))
-            low[open_[goes_right]] = middle[goes_right] + 1
-            high[open_[~goes_right]] = middle[~goes_right]
-        return low
+            known = np.minimum(np.minimum(before[open_], after[open_]), ORDERED)
+            found, is_less = self._compare(self.index.places_at(part, middle), wanted, known)
+            goes_right = is_less | (behind & (found == wanted.lengths))
+            right, left = open_[goes_right], open_[~goes_right]
+            low[right], before[right] = middle[goes_right] + 1, found[goes_right]
+            high[left], after[left] = middle[~goes_right], found[~goes_right]
+        return bounds[0], common
+
+    def _near(self, phrases: Phrases) -> np.ndarray:
+        """Two positions in each suffix array between which the bounds of each phrase lie, and the
+        places before and at them, too; (2, parts, phrases) int64."""
+        columns = np.arange(len(self._weights))
+        tokens = phrases.tokens(columns[None])
+        is_own = columns < phrases.lengths[:, None]
+        least = self._key(np.where(is_own, tokens, -1))
+        most = self._key(np.where(is_own, tokens, self.tokenizer.vocab_size - 1))
+        found = np.empty((2, len(self._keys), len(phrases)), dtype=np.int64)
+        for part, keys in enumerate(self._keys):
+            found[0, part] = (np.searchsorted(keys, least) - 1) * self._every
+            found[1, part] = np.searchsorted(keys, most, side="right") * self._every + 1
+        return np.clip(found, 0, self._counts)
 
     def _compare(
-        self, part: int, order: np.ndarray, phrases: Phrases
+        self, places: np.ndarray, phrases: Phrases, known: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray]:
-        """How many tokens the text at places of a suffix array has in common with each phrase, and
-        whether it comes before the phrase.
+        """How many tokens the text at places has in common with phrases, and whether it comes
+        before them.
 
         Args:
-            part: the number of the part.
-            order: positions in its suffix array; (phrases,).
-            phrases: one for each position.
+            places: tokens of the training text.
+            phrases: one for each place.
+            known: how many tokens they have in common at least.
         """
-        places = self.index.places[part][order].astype(np.int64)
-        places += self.index.metadata.parts[part].start
-        common = np.zeros(len(places), dtype=np.int64)
-        is_before = np.zeros(len(places), dtype=np.bool_)
+        common = known.copy()
+        is_less = np.zeros(len(places), dtype=np.bool_)
         open_ = np.arange(len(places))
         last = len(self.index.tokens) - 1  # end-of-text, which is in no phrase
-        first = 0
         while len(open_):
-            wanted = phrases[open_].tokens(first, first + COMPARED)
-            at = np.minimum(places[open_, None] + np.arange(first, first + COMPARED), last)
-            found = self.index.tokens[at]
+            columns = common[open_, None] + np.arange(COMPARED)
+            wanted = phrases[open_].tokens(columns)
+            found = self.index.tokens[np.minimum(places[open_, None] + columns, last)]
             differs = found != wanted
             where = np.where(differs.any(axis=1), differs.argmax(axis=1), COMPARED)
-            where = np.minimum(where, phrases.lengths[open_] - first)
+            rows = np.flatnonzero(where < COMPARED)
+            is_less[open_[rows]] = found[rows, where[rows]] < wanted[rows, where[rows]]
             common[open_] += where
-            is_whole = common[open_] == phrases.lengths[open_]
-            goes_on = (where == COMPARED) & ~is_whole
-            ends = np.flatnonzero(~goes_on & ~is_whole)
-            is_before[open_[ends]] = found[ends, where[ends]] < wanted[ends, where[ends]]
-            open_ = open_[goes_on]
-            first += COMPARED
-        return common, is_before
+            open_ = open_[(where == COMPARED) & (common[open_] < phrases.lengths[open_])]
+        return np.minimum(common, phrases.lengths), is_less & (common < phrases.lengths)
 
 
 @dataclass(frozen=True)
@@ -261,9 +302,9 @@ class _Query:
     (words + 1,)."""
     phrases: Phrases
     """The text from each word on, as it stands, and then the same with the other way of writing
-    the first word; (2 · words)."""
-    shifts: np.ndarray
-    """By how many tokens each phrase is longer than the text from its word on; (2 · words)."""
+    the first word, if there is one."""
+    words: np.ndarray
+    """The number of the word with which each phrase begins; (phrases,)."""
 
     @classmethod
     def of(cls, search: Search, ids: np.ndarray) -> "_Query":
@@ -273,23 +314,19 @@ class _Query:
         breaks = np.append(np.flatnonzero(~search.words.go_on(ids[:-1], ids[1:])) + 1, len(ids))
         ends = breaks[np.searchsorted(breaks, starts, side="right")]
         others = search.first_words(ids, starts, ends)
-        heads = np.full((2 * len(starts), max([1, *map(len, others)])), -1, dtype=np.int64)
-        for row, other in zip(heads[len(starts) :], others, strict=True):
-            row[: len(other)] = other
-        own = np.zeros(len(starts), dtype=np.int64)
-        others_lengths = np.array([len(other) for other in others], dtype=np.int64)
-        shifts = np.concatenate([own, others_lengths - (ends - starts)])
-        rest = np.tile(len(ids) - starts, 2) + shifts
-        is_any = np.concatenate([own == 0, others_lengths > 0])
+        found = np.flatnonzero([len(other) > 0 for other in others])
+        words = np.concatenate([np.arange(len(starts)), found])
+        lengths = np.array([0] * len(starts) + [len(others[word]) for word in found], np.int64)
+        tails = np.concatenate([starts, ends[found]])
         phrases = Phrases(
-            ids=np.append(ids, -1),
-            heads=heads,
-            head_lengths=np.concatenate([own, others_lengths]),
-            tails=np.concatenate([starts, ends]),
-            lengths=np.where(is_any, rest, 0),
+            ids=np.concatenate([ids, [-1], *others]).astype(np.int64),
+            heads=len(ids) + 1 + np.cumsum(lengths) - lengths,
+            head_lengths=lengths,
+            tails=tails,
+            lengths=lengths + len(ids) - tails,
         )
         before = np.append(0, np.cumsum(search.words.counted(ids[starts])))
-        return cls(starts, ends, before, phrases, shifts)
+        return cls(starts, ends, before, phrases, words)
 
     def words_to(self, stops: np.ndarray, numbers: np.ndarray | None = None) -> np.ndarray:
         """How many words that are not signs end at or before each of `stops`, from the word of the
@@ -306,29 +343,20 @@ class _Query:
     def reach(self, search: Search) -> np.ndarray:
         """For each word, where the longest phrase ends that begins with it and has its tokens in
         the training text, at the end of a word; 0 if there is none. (words,) int64."""
-        count = len(self.starts)
-        both = np.concatenate([self.starts, self.starts])
-        found = np.zeros(count, dtype=np.int64)
-        for part in range(len(search.index.places)):
-            stops = both + search.longest(part, self.phrases) - self.shifts
-            last = np.searchsorted(self.ends, stops, side="right") - 1
-            numbers = np.tile(np.arange(count), 2)
-            is_any = (last >= numbers) & (self.phrases.lengths > 0)
-            stops = np.where(is_any, self.ends[np.maximum(last, 0)], 0) if count else stops
-            found = np.maximum(found, np.maximum(stops[:count], stops[count:]))
+        stops = self.phrases.stops(search.longest(self.phrases))
+        last = np.searchsorted(self.ends, stops, side="right") - 1
+        is_any = last >= self.words
+        found = np.zeros(len(self.starts), dtype=np.int64)
+        np.maximum.at(found, self.words[is_any], self.ends[last[is_any]])
         return found
 
     def places(self, search: Search, numbers: Sequence[int], reach: np.ndarray) -> list[np.ndarray]:
         """All places of the phrases that begin with the words `numbers` and end where `reach`
         says."""
-        count = len(self.starts)
-        own = np.array(numbers, dtype=np.int64)
-        both = np.concatenate([own, own + count])
-        lengths = np.tile(reach[own] - self.starts[own], 2) + self.shifts[both]
-        is_any = np.flatnonzero(self.phrases.lengths[both] > 0)
-        phrases = self.phrases[both[is_any]].of_length(lengths[is_any])
-        found: list[list[np.ndarray]] = [[] for _ in numbers]
-        for part in range(len(search.index.places)):
-            for which, places in zip(is_any, search.places_of(part, phrases), strict=True):
-                found[which % len(numbers)].append(places)
-        return [np.concatenate(places) for places in found]
+        wanted = np.flatnonzero(np.isin(self.words, numbers))
+        words = self.words[wanted]
+        phrases = self.phrases[wanted].up_to(reach[words])
+        found: dict[int, list[np.ndarray]] = {number: [] for number in numbers}
+        for word, places in zip(words.tolist(), search.places_of(phrases), strict=True):
+            found[word].append(places)
+        return [np.concatenate(found[number]) for number in numbers]
