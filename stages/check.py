@@ -6,7 +6,13 @@ this one, and its output never changes.
 """
 
 from tokenmill.core import files, paths
-from tokenmill.schema import check_all, refuse_missing_text, refuse_wrong_prompts, with_way_back
+from tokenmill.schema import (
+    check_all,
+    refuse_missing_text,
+    refuse_wrong_benchmarks,
+    refuse_wrong_prompts,
+    with_way_back,
+)
 
 
 def main() -> None:
@@ -15,4 +21,5 @@ def main() -> None:
         params = check_all()
         refuse_missing_text(params)
         refuse_wrong_prompts(params)
+        refuse_wrong_benchmarks(params)
     files.write_text(paths.CHECKED, "params.yaml was checked\n")

@@ -12,6 +12,7 @@ from tokenmill.core.files import write_text
 from tokenmill.core.params import PARAMS_FILE, Section, load
 from tokenmill.costs import TIMING, find_times, publish_times
 from tokenmill.display import say
+from tokenmill.evaluation.benchmark_results import BenchmarksFile, read_benchmarks
 from tokenmill.evaluation.results import Evaluation, read_evaluation
 from tokenmill.evaluation.trace import Traces, read_traces
 from tokenmill.formats.metrics import (
@@ -65,13 +66,15 @@ def main() -> None:
     # `train` may have come from the cache
     publish_times(paths.resume_root(), manifest.fingerprint, paths.METRICS)
     traces = _traces(evaluation)
-    record = _record(manifest, evaluation, traces, history, steps)
+    benchmarks = _benchmarks(manifest)
+    record = _record(manifest, evaluation, traces, history, steps, benchmarks=benchmarks)
     write_text(paths.RUN_REPORT, render_run_report(record))
     epochs = [
         data
         | {
             "train.json": train_metrics(row, parameters=manifest.parameters),
             "eval.json": evaluation.metrics(result),
+            "benchmarks.json": benchmarks.metrics(result.epoch),
         }
         for row, result in zip(history, evaluation.epochs, strict=True)
     ]
@@ -88,6 +91,8 @@ def _record(
     traces: Traces | None,
     history: list[EpochRow],
     steps: list[StepRow],
+    *,
+    benchmarks: BenchmarksFile,
 ) -> RunRecord:
     """Everything that the run report shows."""
     tokens = read_metadata(paths.PACKED)
@@ -110,6 +115,7 @@ def _record(
             for result in evaluation.epochs
         ],
         traces=traces,
+        benchmarks=benchmarks,
         validations=_validations(history[-1].step) if train.validate_every_steps else [],
     )
 
@@ -123,6 +129,18 @@ def _traces(evaluation: Evaluation) -> Traces | None:
             f"{len(evaluation.questions)}; {paths.way_out(paths.TRACES)}."
         )
     return traces
+
+
+def _benchmarks(manifest: Manifest) -> BenchmarksFile:
+    """What the epochs reach on benchmarks."""
+    found = read_benchmarks(paths.BENCHMARK_RESULTS)
+    for result in found.results:
+        if len(result.epochs) != manifest.epochs:
+            raise UserError(
+                f"{paths.BENCHMARK_RESULTS} has {len(result.epochs)} epochs, {paths.MODEL} "
+                f"{manifest.epochs}; {paths.way_out(paths.BENCHMARK_RESULTS)}."
+            )
+    return found
 
 
 def _validations(step: int) -> list[ValidationRow]:

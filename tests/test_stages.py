@@ -124,7 +124,9 @@ def test_other_pythons_are_refused(version: tuple[int, int, int], monkeypatch: p
 @pytest.mark.parametrize("arguments", [[], ["clear"], ["clean", "train"], ["__main__"]])
 def test_unknown_stage_lists_the_stages(arguments: list[str], monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(sys, "argv", ["stages", *arguments])
-    with pytest.raises(SystemExit, match=r"NAME is one of check, clean, data_report, .*, unpack"):
+    with pytest.raises(
+        SystemExit, match=r"NAME is one of benchmark, check, clean, data_report, .*, unpack"
+    ):
         runner.main()
 
 

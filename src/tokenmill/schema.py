@@ -26,6 +26,12 @@ from tokenmill.core.params import (
 )
 from tokenmill.core.paths import SAMPLE
 from tokenmill.data.params import CleanParams, DataParams
+from tokenmill.evaluation.benchmark_items import (
+    BenchmarksParams,
+    benchmark_file,
+    is_tracked,
+    read_items,
+)
 from tokenmill.evaluation.prompts import EvaluateParams, prompts_beside
 from tokenmill.executor import ExecutorParams
 from tokenmill.finetuning.params import FinetuneSection
@@ -65,6 +71,7 @@ class AllParams(Section):
     train: TrainSection
     evaluate: EvaluateParams
     trace: TraceParams
+    benchmarks: BenchmarksParams
     finetune: FinetuneSection
     runtime: RuntimeSection
 
@@ -178,6 +185,21 @@ def refuse_wrong_prompts(params: AllParams) -> None:
     raw = Path(params.data.raw)
     if params.evaluate.prompts == "auto" and raw != SAMPLE:
         prompts_beside(raw)
+
+
+def refuse_wrong_benchmarks(params: AllParams) -> None:
+    """Refuse benchmarks that are missing or damaged, which the stage `benchmark` would refuse,
+    hours later, unless DVC fetches them."""
+    problems = list[tuple[str, str]]()
+    for name in params.benchmarks.names:
+        if is_tracked(name) and not benchmark_file(name).exists():
+            continue
+        try:
+            read_items(name)
+        except UserError as error:
+            problems.append(("benchmarks.names", str(error)))
+    if problems:
+        raise ParamsError(PARAMS_FILE, problems)
 
 
 def _check_start(model: ModelSection, path: Path) -> None:

@@ -15,7 +15,7 @@ from dvc import fs as dvc_fs
 from tests.imports import ROOT
 from tests.pipeline.project import Project
 from tokenmill import display
-from tokenmill.cli.fetch import check_listing, planned
+from tokenmill.cli.fetch import benchmarks_of, check_listing, planned
 from tokenmill.cli.main import main
 from tokenmill.core.errors import UserError
 from tokenmill.display import passed_on
@@ -206,3 +206,25 @@ def test_names_and_sizes_are_checked_before(
     else:
         with pytest.raises(UserError):
             check_listing("s3://bucket/books")
+
+
+def test_benchmarks_are_chosen_by_name_and_licence() -> None:
+    def chosen(address: str, *, non_commercial: bool = False) -> list[str]:
+        return benchmarks_of(f"benchmarks:{address}", non_commercial=non_commercial)
+
+    assert chosen("piqa,arc_easy,piqa") == ["piqa", "arc_easy"]
+    assert chosen("sciq", non_commercial=True) == ["sciq"]
+    with pytest.raises(UserError, match=r"CC BY-NC 3\.0.*--non-commercial"):
+        chosen("piqa,sciq")
+    for address in ("", "piqa,", "nothing", "../piqa", "PIQA"):
+        with pytest.raises(UserError, match="take some of arc_easy"):
+            chosen(address)
+
+
+def test_a_benchmark_of_one_s_own_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "data/benchmarks").mkdir(parents=True)
+    (tmp_path / "data/benchmarks/piqa.jsonl").write_text("mine")
+    with pytest.raises(SystemExit, match=r"piqa\.jsonl exists"):
+        main(["fetch", "benchmarks:arc_easy,piqa"])
+    assert [path.name for path in tmp_path.rglob("*.jsonl")] == ["piqa.jsonl"]

@@ -64,7 +64,7 @@ def test_below_the_root_it_leads_to_the_root(project: Project):
 def test_in_a_fresh_project_everything_is_to_run(project: Project):
     found = status(project.root)
     assert commands(found) == ["dvc repro"]
-    assert found.commands[0][1].endswith("train, evaluate, trace, report")
+    assert found.commands[0][1].endswith("train, evaluate, trace, benchmark, report")
     (project.root / "dvc.lock").write_text("schema: '2.0'\n")
     assert commands(status(project.root)) == ["dvc repro", "dvc pull && dvc repro"]
 
@@ -221,7 +221,7 @@ def test_from_trained_to_committed_to_changed(finished: Project, monkeypatch: py
 
     finished.set(model__n_layer=2)
     changed = status(finished.root)
-    assert changed.sentence == "to run: check, train, evaluate, trace, report."
+    assert changed.sentence == "to run: check, train, evaluate, trace, benchmark, report."
     assert commands(changed) == ["dvc repro", "dvc status"]
 
     monkeypatch.chdir(finished.root)

@@ -33,7 +33,7 @@ def test_fresh_project_is_well_and_stays_as_it_is(project: Repository):
     findings = found(project)
     stages = (
         "check, sample, clean, tokenizer, tokenize, unpack, index, data_report, train, evaluate, "
-        "trace, report"
+        "trace, benchmark, report"
     )
     assert findings.pop("pipeline") == Finding(
         "warning", "pipeline", f"to run: {stages}", "dvc repro"

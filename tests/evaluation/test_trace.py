@@ -90,7 +90,7 @@ def test_a_planted_passage_is_found(tracer: Tracer) -> None:
     texts = ["A new one: word1 word2", planted, "word3 word4 and the end"]
     ids = [token for text in texts for token in [*tokenizer.encode(text), tokenizer.eot_id]]
     documents, passages = tracer.overlap(np.array(ids), 5)  # `word7` is letters and digits: two
-    assert documents == 1
+    assert documents.tolist() == [1]
     assert [span.passages[0].text for span in passages] == ["word7 word8 word9 word10"]
 
 

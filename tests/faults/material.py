@@ -49,6 +49,7 @@ OUTPUTS = {
     "train": ("models/gpt", "metrics/train.json", "metrics/history.csv", "metrics/steps.csv"),
     "evaluate": ("reports/evaluation.json", "metrics/eval.json"),
     "trace": ("reports/answer_traces.json", "metrics/trace.json"),
+    "benchmark": ("reports/benchmarks.json", "metrics/benchmarks.json", "metrics/benchmarks.csv"),
     "report": ("reports/index.html", "reports/samples.md"),
 }
 """What a stage writes; the run report without its times."""

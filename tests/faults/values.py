@@ -81,6 +81,7 @@ READERS = {
     "train": ("train",),
     "evaluate": ("evaluate",),
     "trace": ("index", "trace"),
+    "benchmarks": ("benchmark",),
     "finetune": ("params",),
     "runtime": ("clean", "tokenize", "train"),
 }

@@ -44,6 +44,7 @@ STAGES = [
     "train",
     "evaluate",
     "trace",
+    "benchmark",
     "report",
 ]
 """The stages of the default run, in the order in which DVC runs them."""
@@ -52,7 +53,7 @@ LEFT_OUT = ("metrics/", "reports/", "tests/", "bench/", "docs/")
 """Results, and what no stage reads."""
 
 
-KEPT_IN_GIT = {"data/README.md", "models/random/README.md"}
+KEPT_IN_GIT = {"data/README.md", "data/benchmarks/README.md", "models/random/README.md"}
 """All else below data/ and models/ is DVC's."""
 
 

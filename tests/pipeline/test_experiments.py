@@ -62,7 +62,7 @@ def states(travelled: Project) -> list[State]:
 
 def test_an_experiment_and_back_comes_from_the_cache(states: list[State]) -> None:
     before, there, back = states
-    assert ran(there.said) == ["check", "train", "evaluate", "trace", "report"]
+    assert ran(there.said) == ["check", "train", "evaluate", "trace", "benchmark", "report"]
     assert there.model != before.model
     assert "Stage 'train' is cached" in back.said
     assert ran(back.said) == ["check", "report"]

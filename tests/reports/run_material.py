@@ -9,6 +9,12 @@ from tests.reports.data_material import HOSTILE, REPORT
 from tests.tokens.packing import shard_of
 from tokenmill.core.files import sha256_of, write_json
 from tokenmill.core.params import read_yaml
+from tokenmill.evaluation.benchmark_results import (
+    BenchmarkResult,
+    BenchmarksFile,
+    EpochScore,
+    Estimate,
+)
 from tokenmill.evaluation.results import Answer, EpochResult, Evaluation, Question
 from tokenmill.evaluation.trace import Passage, PromptTrace, Trace, TracedSpan, Traces
 from tokenmill.formats.token_file import Part, SourceRun, TokenMetadata, write_metadata
@@ -116,11 +122,60 @@ def traces() -> Traces:
     )
 
 
+def estimate(value: float) -> Estimate:
+    return Estimate(value=value, low=value / 2, high=value * 2)
+
+
+def benchmarks(epochs: int = 3) -> BenchmarksFile:
+    """What the stage `benchmark` found: one with choices, one of last words without an index."""
+    scores = [
+        EpochScore(
+            epoch=number,
+            by_bytes=estimate(number / 8),
+            by_sum=estimate(number / 10),
+            bits_per_byte=estimate(4 / number),
+            clean=estimate(number / 16),
+        )
+        for number in range(1, epochs + 1)
+    ]
+    choices = BenchmarkResult(
+        name="arc_easy",
+        headline="bytes",
+        licence="CC BY-SA 4.0",
+        items=500,
+        left_out=3,
+        cut=7,
+        unknown=HOSTILE,
+        chance=0.25,
+        contaminated=2,
+        overlaps=traces().overlaps,
+        epochs=scores,
+    )
+    unknown = {"clean": None, "by_sum": estimate(0.4)}
+    words = choices.model_copy(
+        update={
+            "name": "mine",
+            "headline": "sum",
+            "licence": None,
+            "left_out": 0,
+            "cut": 0,
+            "unknown": "",
+            "chance": None,
+            "contaminated": None,
+            "overlaps": [],
+            "epochs": [score.model_copy(update=unknown) for score in scores],
+        }
+    )
+    return BenchmarksFile(overlap_words=13, results=[choices, words])
+
+
 def prepare(folder: Path, epochs: int = 3) -> Path:
     """Write all of it."""
     metrics = folder / "metrics"
     write_json(folder / "reports/evaluation.json", evaluation(epochs).model_dump())
     write_json(folder / "reports/answer_traces.json", {"traces": traces().model_dump()})
+    benchmarks = BenchmarksFile(overlap_words=13, results=[])
+    write_json(folder / "reports/benchmarks.json", benchmarks.model_dump())
     write_json(folder / "data/clean_report.json", REPORT)
     shard = shard_of(
         train=part_of(PER_EPOCH * TOKENS + 1, 130, 14_000, "a"),

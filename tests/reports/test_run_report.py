@@ -22,6 +22,7 @@ from tests.reports.run_material import (
     FINGERPRINT,
     HOSTILE,
     PER_EPOCH,
+    benchmarks,
     evaluation,
     prepare,
     write_timing,
@@ -261,6 +262,34 @@ def test_answers_are_traced_to_the_training_text(source: str):
     assert '<mark title="2 places in 1 document">The capital of France</mark>' in source
     assert "The prompt stands in 3 documents, with the expected text" in words
     assert "1 of 10 documents" in words
+
+
+def test_benchmarks_have_a_section(made: Path, tmp_path: Path, epochs: Epochs):
+    assert "Benchmarks" not in Page((made / "reports/index.html").read_text()).words
+    folder = shutil.copytree(made, tmp_path / "measured")
+    write_json(folder / "reports/benchmarks.json", benchmarks().model_dump())
+    source = epochs(folder)
+    page = Page(source)
+    page.assert_self_contained()
+    rows = cells(source[source.index('id="benchmarks"') :])
+    assert [[re.sub("<[^>]*>", "", cell) for cell in row] for row in rows] == [
+        ["500", "37.5 % 18.8 % to 75.0 %", "25.0 %", "1.3333 0.67 to 2.67", "2"],
+        ["500", "40.0 % 20.0 % to 80.0 %", "–", "1.3333 0.67 to 2.67", "unknown"],
+    ]
+    assert "without contaminated items 18.8 % (9.4 % to 37.5 %)" in page.words.replace(
+        "\u202f", " "
+    )
+    assert "epoch 2: arc_easy 25.0 %" in source
+    assert "CC BY-SA 4.0" in page.words
+    assert page.words.count("7 items was cut") == page.words.count("3 items left out") == 1
+    assert HOSTILE not in source
+
+
+def test_benchmarks_of_other_epochs_are_refused(tmp_path: Path, epochs: Epochs):
+    folder = prepare(tmp_path)
+    write_json(folder / "reports/benchmarks.json", benchmarks(2).model_dump())
+    with pytest.raises(UserError, match=r"benchmarks\.json has 2 epochs"):
+        epochs(folder)
 
 
 def other_prompts(folder: Path, evaluation: dict[str, Any]) -> Path:

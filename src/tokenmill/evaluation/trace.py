@@ -191,9 +191,16 @@ class Tracer:
             answer=self.trace(answer),
         )
 
-    def overlap(self, ids: np.ndarray, min_words: int) -> tuple[int, list[TracedSpan]]:
-        """The number of documents with `min_words` words in a row that stand in the training text,
-        and the longest of these passages.
+    def shared(self, texts: Sequence[str], min_words: int) -> tuple[np.ndarray, list[TracedSpan]]:
+        """Whether `min_words` words of each text stand in a row in the training text, as bool,
+        and the longest of these passages."""
+        ids = [token for text in texts for token in [*self._encode(text), self.tokenizer.eot_id]]
+        documents, spans = self.overlap(np.array(ids), min_words)
+        return np.isin(np.arange(len(texts)), documents), spans
+
+    def overlap(self, ids: np.ndarray, min_words: int) -> tuple[np.ndarray, list[TracedSpan]]:
+        """The numbers of the documents with `min_words` words in a row that stand in the training
+        text, and the longest of these passages.
 
         Args:
             ids: documents, each followed by end-of-text.
@@ -205,7 +212,7 @@ class Tracer:
         different = {tuple(ids[span.start : span.stop].tolist()): span for span in reversed(spans)}
         longest = sorted(different.items(), key=lambda item: (-item[1].words, item[1].start))
         traced = [self._traced(span, tokens, 0, 1) for tokens, span in longest[:MOST_OVERLAPS]]
-        return len(np.unique(documents)), traced
+        return np.unique(documents), traced
 
     def _traced(
         self, span: MatchingSpan, ids: Sequence[int], before: int, passages: int
@@ -330,7 +337,7 @@ def trace_evaluation(
             tracer.prompt(question, question.in_order(answer)[0]) for question, answer in answers
         ],
         validation_documents=int((val == tracer.tokenizer.eot_id).sum()),
-        overlapping_documents=overlapping,
+        overlapping_documents=len(overlapping),
         overlaps=overlaps,
     )
 

@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from tokenmill.costs import Cost, epoch_costs, read_timing
+from tokenmill.evaluation.benchmark_results import BenchmarksFile
 from tokenmill.evaluation.results import EpochResult, Evaluation
 from tokenmill.evaluation.trace import Traces
 from tokenmill.formats.metrics import CleanReport
@@ -126,7 +127,10 @@ POINTS = 300
 """The most points of a line over steps. If there are more rows, their means are drawn."""
 
 
-# The numbers of the losses' colours in page.css
+COLOURS = 4
+"""The number of colours of series in page.css."""
+
+# The numbers of the losses' colours there
 TRAIN = 1
 VALIDATION = 3
 
@@ -189,6 +193,8 @@ class RunRecord:
     """The SHA-256 of every epoch's weights."""
     traces: Traces | None
     """What the answers share with the training text; None if that has no index."""
+    benchmarks: BenchmarksFile
+    """What every epoch reaches on benchmarks, if there are any."""
     validations: Sequence[ValidationRow] = ()
     """The validations within epochs."""
 
@@ -219,6 +225,7 @@ def render_run_report(run: RunRecord) -> str:
         warnings=_warnings(run),
         prompts=_prompts(evaluation),
         losses_by_epoch=_losses_by_epoch(evaluation),
+        accuracy_by_epoch=_accuracy_by_epoch(run.benchmarks),
         losses_by_step=losses_by_step(run.steps, [*run.history, *run.validations]),
         learning_rate=_curve(run.steps, "learning_rate", "Learning rate by step"),
         gradient_norm=_curve(run.steps, "gradient_norm", "Gradient norm before clipping by step"),
@@ -288,6 +295,25 @@ def _losses_by_epoch(evaluation: Evaluation) -> Chart:
         f"from {validation[0]:.4f} to {validation[-1]:.4f}."
     )
     return line_chart(series, x_label="epoch", y_label="nats per token", alt=alt)
+
+
+def _accuracy_by_epoch(benchmarks: BenchmarksFile) -> Chart | None:
+    series = []
+    for number, result in enumerate(benchmarks.results):
+        values = [100 * result.accuracy(score).value for score in result.epochs]
+        epochs = [score.epoch for score in result.epochs]
+        titles = [
+            f"epoch {n}: {result.name} {value:.1f} %"
+            for n, value in zip(epochs, values, strict=True)
+        ]
+        stroke = f"stroke-{number // COLOURS}"
+        series.append(
+            Series(values, number % COLOURS + 1, result.name, epochs, titles, classes=stroke)
+        )
+    if not series:
+        return None
+    alt = f"Accuracy by epoch on {', '.join(one.name for one in series)}."
+    return line_chart(series, x_label="epoch", y_label="per cent right", alt=alt)
 
 
 def losses_by_step(

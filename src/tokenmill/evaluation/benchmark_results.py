@@ -1,0 +1,153 @@
+"""The results of benchmarks: `reports/benchmarks.json`, which reports read, with intervals by the
+bootstrap."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from tokenmill.core.files import rounded, write_text
+from tokenmill.core.params import Section
+from tokenmill.evaluation.benchmark_items import Normalisation
+from tokenmill.evaluation.trace import TracedSpan
+from tokenmill.formats.records import read_record
+
+RESAMPLES = 1_000
+"""The number of samples that the bootstrap draws."""
+
+DRAWN_TOGETHER = 100
+"""The number of them whose counts are in memory at the same time."""
+
+COLUMNS = (
+    "epoch,benchmark,accuracy,accuracy_low,accuracy_high,chance,bits_per_byte,bits_per_byte_low,"
+    "bits_per_byte_high,items,contaminated"
+)
+"""The head of `metrics/benchmarks.csv`."""
+
+
+class Estimate(Section):
+    """A mean over items."""
+
+    value: float
+    low: float
+    """Where its interval of 95 % begins: the percentile bootstrap over items (Efron 1979), with a
+    fixed seed."""
+    high: float
+    """Where it ends."""
+
+
+class EpochScore(Section):
+    """What the weights of one epoch reach."""
+
+    epoch: int
+    by_bytes: Estimate
+    """The share of items whose right choice has the highest log-probability for each of its UTF-8
+    bytes. Of an item with a single choice: whether it is the likeliest continuation, token by
+    token."""
+    by_sum: Estimate
+    """The same by the log-probability of the whole choice."""
+    bits_per_byte: Estimate
+    """The mean of -log2 p / bytes of the right choice, given its context."""
+    clean: Estimate | None
+    """The accuracy that counts, on the items that are not contaminated; None if all of them are, or
+    none, or if that is unknown."""
+
+
+class BenchmarkResult(Section):
+    """What every epoch reaches on one benchmark."""
+
+    name: str
+    headline: Normalisation
+    """The accuracy that counts."""
+    licence: str | None
+    """That of its data; None for a user's own."""
+    items: int
+    """The items that were asked."""
+    left_out: int
+    """Items that were not: a choice has characters without a token, or does not fit the context."""
+    cut: int
+    """Items whose context was cut at its left, because it does not fit the model's."""
+    unknown: str
+    """The characters of contexts that the tokenizer does not know and that were left out."""
+    chance: float | None
+    """The accuracy of a blind guess: the mean of one by the number of choices; None if the items
+    have a single one."""
+    contaminated: int | None
+    """Items whose context and right choice share a passage with the training text; None if that has
+    no index."""
+    overlaps: list[TracedSpan]
+    """The longest of these passages."""
+    epochs: list[EpochScore]
+
+    def accuracy(self, score: EpochScore) -> Estimate:
+        """The accuracy that counts."""
+        return score.by_bytes if self.headline == "bytes" else score.by_sum
+
+
+class BenchmarksFile(Section):
+    """The contents of `reports/benchmarks.json`."""
+
+    overlap_words: int
+    """The number of words in a row that make a passage."""
+    results: list[BenchmarkResult]
+
+    def metrics(self, epoch: int) -> dict[str, dict[str, float]]:
+        """The contents of `metrics/benchmarks.json` for an epoch, counted from 1."""
+        return {
+            result.name: {
+                "accuracy": rounded(result.accuracy(score).value),
+                "bits_per_byte": rounded(score.bits_per_byte.value),
+            }
+            for result in self.results
+            for score in result.epochs
+            if score.epoch == epoch
+        }
+
+    def write_rows(self, path: Path) -> None:
+        """Write a row for each epoch and benchmark as CSV, with six significant digits."""
+        rows = [
+            [
+                score.epoch,
+                result.name,
+                *_numbers(result.accuracy(score)),
+                result.chance,
+                *_numbers(score.bits_per_byte),
+                result.items,
+                result.contaminated,
+            ]
+            for result in self.results
+            for score in result.epochs
+        ]
+        write_text(path, "\n".join([COLUMNS, *(",".join(map(_cell, row)) for row in rows), ""]))
+
+
+def _numbers(estimate: Estimate) -> tuple[float, float, float]:
+    return estimate.value, estimate.low, estimate.high
+
+
+def _cell(value: str | float | None) -> str:
+    return "" if value is None else str(rounded(value) if isinstance(value, float) else value)
+
+
+def read_benchmarks(path: Path) -> BenchmarksFile:
+    """Read `reports/benchmarks.json`."""
+    return read_record(path, BenchmarksFile)
+
+
+def estimates(values: np.ndarray) -> list[Estimate]:
+    """The mean of each column with its interval. All columns have the same samples drawn.
+
+    Args:
+        values: one row for each item; (items, columns).
+    """
+    draw = np.random.default_rng(0)
+    count = len(values)
+    means = [
+        draw.multinomial(count, np.full(count, 1 / count), size=DRAWN_TOGETHER) @ values / count
+        for _ in range(RESAMPLES // DRAWN_TOGETHER)
+    ]
+    low, high = np.quantile(np.concatenate(means), [0.025, 0.975], axis=0)
+    columns: Sequence[tuple[float, float, float]] = np.stack(
+        [values.mean(axis=0), low, high], axis=1
+    ).tolist()
+    return [Estimate(value=value, low=low, high=high) for value, low, high in columns]

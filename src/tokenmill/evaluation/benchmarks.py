@@ -1,0 +1,300 @@
+"""Measure every epoch on benchmarks: the log-probability of each choice given its context.
+
+As OLMES does (Gu et al. 2024, section 3) in its cloze form: the model never sees the choices
+together, and the one with the highest log-probability is its answer. Each context begins as a
+document does in training, behind an end-of-text. Context and choice are encoded apart.
+
+Axes: R choices of all items, B of them in a batch, T positions, M positions whose token counts, V
+vocabulary.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from tokenmill.core.errors import UserError
+from tokenmill.display import Progress
+from tokenmill.evaluation.benchmark_items import (
+    OFFERED,
+    BenchmarksParams,
+    Item,
+    benchmark_file,
+    evenly_spread,
+    headline,
+    read_items,
+)
+from tokenmill.evaluation.benchmark_results import (
+    BenchmarkResult,
+    BenchmarksFile,
+    EpochScore,
+    Estimate,
+    estimates,
+)
+from tokenmill.evaluation.trace import Tracer
+from tokenmill.formats.tokenizer import TextTokenizer, read_tokenizer
+from tokenmill.model.device import (
+    Compute,
+    DeviceName,
+    choose_compute,
+    configure_process,
+    is_out_of_memory,
+)
+from tokenmill.model.gpt import GPT
+from tokenmill.model.huggingface import load_model
+from tokenmill.model.manifest import read_manifest
+
+MOST_LOGITS = {"cpu": 1 << 22, "mps": 1 << 26, "cuda": 1 << 28}
+"""The most logits of a batch, by the kind of device; they take four bytes each, and copies."""
+
+
+@dataclass(frozen=True)
+class Questions:
+    """The items of one benchmark that a model can be asked, as tokens."""
+
+    items: list[Item]
+    rows: list[list[int]]
+    """For each choice of each item, the tokens that end with the choice; at most one more than the
+    context of the model has, because the last one is only predicted."""
+    lengths: np.ndarray
+    """The number of tokens of each choice; (R,) int64."""
+    left_out: int
+    cut: int
+    unknown: str
+
+    @property
+    def firsts(self) -> np.ndarray:
+        """The number of each item's first choice among all; (items,) int64."""
+        counts = [len(item.choices) for item in self.items]
+        return np.cumsum([0, *counts[:-1]])
+
+    @property
+    def bytes(self) -> np.ndarray:
+        """The UTF-8 bytes of each choice; (R,) int64."""
+        return np.array([len(text.encode()) for item in self.items for text in item.choices])
+
+    @property
+    def gold(self) -> np.ndarray:
+        """The number of each item's right choice among all; (items,) int64."""
+        return self.firsts + np.array([item.gold for item in self.items])
+
+    @property
+    def chance(self) -> float | None:
+        """See `BenchmarkResult.chance`."""
+        counts = [len(item.choices) for item in self.items]
+        return float(np.mean([1 / n if n > 1 else 0.0 for n in counts])) or None
+
+
+def as_questions(
+    items: Sequence[Item], tokenizer: TextTokenizer, *, context_length: int
+) -> Questions:
+    """Encode items. Characters of contexts that the tokenizer does not know are left out, and what
+    does not fit the model's context is cut at the left."""
+    kept = list[Item]()
+    rows = list[list[int]]()
+    lengths = list[int]()
+    unknown = set[str]()
+    cut = 0
+    for item in items:
+        choices = [
+            [] if tokenizer.unknown(text) else tokenizer.encode(text) for text in item.choices
+        ]
+        if not all(0 < len(ids) <= context_length for ids in choices):
+            continue
+        whole = list[list[int]]()
+        for context, ids in zip(item.contexts, choices, strict=True):
+            strange = tokenizer.unknown(context)
+            unknown.update(strange)
+            known = context.translate(str.maketrans("", "", strange))
+            whole.append([tokenizer.eot_id, *tokenizer.encode(known), *ids])
+        cut += any(len(ids) > context_length + 1 for ids in whole)
+        rows += [ids[-context_length - 1 :] for ids in whole]
+        lengths += [len(ids) for ids in choices]
+        kept.append(item)
+    return Questions(
+        items=kept,
+        rows=rows,
+        lengths=np.array(lengths, dtype=np.int64),
+        left_out=len(items) - len(kept),
+        cut=cut,
+        unknown="".join(sorted(unknown)),
+    )
+
+
+def log_probabilities(
+    model: GPT, questions: Questions, compute: Compute
+) -> tuple[np.ndarray, np.ndarray]:
+    """The log-probability of each choice given its context, in nats, (R,) float64; and whether each
+    of its tokens is the likeliest one, (R,) bool."""
+    sums = np.zeros(len(questions.rows))
+    greedy = np.zeros(len(questions.rows), dtype=np.bool_)
+    most = MOST_LOGITS[compute.device.type] // model.config.vocab_size
+    todo = list(_batches(questions.rows, most))
+    while todo:
+        batch = todo.pop()
+        try:
+            sums[batch], greedy[batch] = _scored(model, questions, batch, compute)
+        except Exception as error:
+            if not is_out_of_memory(error) or len(batch) == 1:
+                raise
+            todo += np.array_split(batch, 2)
+    return sums, greedy
+
+
+def _batches(rows: Sequence[Sequence[int]], tokens: int) -> Iterator[np.ndarray]:
+    """The numbers of rows that go through the model together: those of about one length, with at
+    most so many tokens in all."""
+    lengths = np.array([len(ids) for ids in rows])
+    order = np.argsort(lengths, kind="stable")
+    while len(order):
+        most = max(tokens // int(lengths[order[-1]]), 1)
+        yield order[-most:]
+        order = order[:-most]
+
+
+@torch.inference_mode()
+def _scored(
+    model: GPT, questions: Questions, batch: np.ndarray, compute: Compute
+) -> tuple[np.ndarray, np.ndarray]:
+    """`log_probabilities` of a batch. What fills up shorter rows stands behind them, so no position
+    that counts sees it."""
+    rows = [questions.rows[number] for number in batch]
+    longest = max(map(len, rows)) - 1
+    ids_BT = np.zeros((len(rows), longest), dtype=np.int64)
+    targets_BT = np.full((len(rows), longest), -1, dtype=np.int64)
+    for row, (ids, length) in enumerate(zip(rows, questions.lengths[batch], strict=True)):
+        ids_BT[row, : len(ids) - 1] = ids[:-1]
+        targets_BT[row, len(ids) - 1 - length : len(ids) - 1] = ids[-length:]
+    counts_BT = torch.from_numpy(targets_BT >= 0).to(compute.device)
+    targets_M = torch.from_numpy(targets_BT[targets_BT >= 0]).to(compute.device)
+    with compute.autocast():
+        logits_BTV = model(torch.from_numpy(ids_BT).to(compute.device))
+    logits_MV = logits_BTV[counts_BT].float()
+    at_target_M = logits_MV.gather(1, targets_M[:, None])[:, 0]
+    losses_M = (logits_MV.logsumexp(-1) - at_target_M).cpu().double().numpy()
+    wrong_M = (logits_MV.argmax(-1) != targets_M).cpu().numpy()
+    owner_M = np.repeat(np.arange(len(rows)), questions.lengths[batch])
+    sums = -np.bincount(owner_M, losses_M, minlength=len(rows))
+    return sums, np.bincount(owner_M, wrong_M, minlength=len(rows)) == 0
+
+
+def marks(questions: Questions, sums: np.ndarray, greedy: np.ndarray) -> np.ndarray:
+    """For each item: whether its right choice wins by bytes and by the sum, as 0 or 1, and its bits
+    per byte; (items, 3) float64.
+
+    Args:
+        questions: the items.
+        sums: the log-probability of each choice, (R,).
+        greedy: whether it is the likeliest continuation, (R,).
+    """
+    gold = questions.gold
+    counts = np.array([len(item.choices) for item in questions.items])
+    each = sums / questions.bytes
+    wins = [
+        np.where(counts > 1, _best(values, questions.firsts, counts) == gold, greedy[gold])
+        for values in (each, sums)
+    ]
+    return np.stack([*wins, -each[gold] / np.log(2)], axis=1).astype(np.float64)
+
+
+def _best(values: np.ndarray, firsts: np.ndarray, counts: np.ndarray) -> np.ndarray:
+    """The number of the highest value of each group, the first of equal ones."""
+    table = np.full((len(firsts), counts.max()), -np.inf)
+    table[np.arange(counts.max()) < counts[:, None]] = values
+    return firsts + table.argmax(axis=1)
+
+
+def run_benchmarks(
+    params: BenchmarksParams,
+    *,
+    models: Path,
+    tokenizer_file: Path,
+    device: DeviceName,
+    tracer: Tracer | None,
+    overlap_words: int,
+) -> BenchmarksFile:
+    """Measure every epoch in the folder `models`.
+
+    Args:
+        params: which benchmarks, and how many items of each.
+        models: the epochs and their manifest.
+        tokenizer_file: the tokenizer of the models.
+        device: where they run.
+        tracer: finds contaminated items; None if the training text has no index.
+        overlap_words: words in a row by which an item counts as contaminated.
+    """
+    manifest = read_manifest(models)
+    tokenizer = read_tokenizer(tokenizer_file)
+    manifest.check_tokenizer(tokenizer.sha256, str(tokenizer_file))
+    compute = choose_compute(device, manifest.train.precision)
+    configure_process(compute)
+    length = manifest.model.context_length
+    asked = {
+        name: _asked(name, params.items, tokenizer, context_length=length) for name in params.names
+    }
+    found = {name: list[np.ndarray]() for name in asked}
+    with Progress("benchmark", manifest.epochs * len(asked), "measurement") as progress:
+        for epoch in range(1, manifest.epochs + 1):
+            model = load_model(models / f"epoch-{epoch}", str(compute.device))
+            for name, questions in asked.items():
+                scores = log_probabilities(model, questions, compute)
+                found[name].append(marks(questions, *scores))
+                progress.advance(1)
+    results = [
+        _result(name, questions, found[name], tracer, overlap_words)
+        for name, questions in asked.items()
+    ]
+    return BenchmarksFile(overlap_words=overlap_words, results=results)
+
+
+def _asked(name: str, most: int, tokenizer: TextTokenizer, *, context_length: int) -> Questions:
+    items = evenly_spread(read_items(name), most)
+    questions = as_questions(items, tokenizer, context_length=context_length)
+    if not questions.items:
+        raise UserError(
+            f"{benchmark_file(name)}: the model can be asked none of {len(items)} items, because a "
+            f"choice has more tokens than model.context_length ({context_length}) or characters "
+            f"without a token; take {name} out of benchmarks.names."
+        )
+    return questions
+
+
+def _result(
+    name: str,
+    questions: Questions,
+    found: Sequence[np.ndarray],
+    tracer: Tracer | None,
+    overlap_words: int,
+) -> BenchmarkResult:
+    right = [item.right for item in questions.items]
+    is_shared, overlaps = tracer.shared(right, overlap_words) if tracer else (None, [])
+    every = estimates(np.concatenate(found, axis=1))
+    column = 0 if headline(name) == "bytes" else 1
+    clean = list[Estimate | None]([None] * len(found))
+    if is_shared is not None and 0 < is_shared.sum() < len(is_shared):
+        own = [marks[~is_shared, column] for marks in found]
+        clean = list[Estimate | None](estimates(np.stack(own, axis=1)))
+    return BenchmarkResult(
+        name=name,
+        headline=headline(name),
+        licence=OFFERED[name].licence if name in OFFERED else None,
+        items=len(questions.items),
+        left_out=questions.left_out,
+        cut=questions.cut,
+        unknown=questions.unknown,
+        chance=questions.chance,
+        contaminated=None if is_shared is None else int(is_shared.sum()),
+        overlaps=overlaps,
+        epochs=[
+            EpochScore(
+                epoch=number + 1,
+                by_bytes=every[3 * number],
+                by_sum=every[3 * number + 1],
+                bits_per_byte=every[3 * number + 2],
+                clean=clean[number],
+            )
+            for number in range(len(found))
+        ],
+    )

