@@ -94,11 +94,13 @@ def test_two_averaged_epochs_and_two_more_are_four(
 def test_an_average_moves_and_changes_places():
     values = [torch.zeros(3), torch.ones(2)]
     average = WeightAverage(values)
-    values[0] += 8
-    average.add(0.25, unless=torch.tensor(data=False))
+    values[0] += 8.0
+    average.weight = 0.25
+    average.add(unless=torch.tensor(data=False))
     assert_equal(average.values, [torch.full((3,), 2.0), torch.ones(2)])
-    average.add(torch.tensor(0.5), unless=torch.tensor(data=True))
-    average.add(0.0, unless=torch.tensor(data=False))
+    average.add(unless=torch.tensor(data=True))
+    average.weight = 0.0
+    average.add(unless=torch.tensor(data=False))
     assert_equal(average.values, [torch.full((3,), 2.0), torch.ones(2)])
     with average.exchanged():
         assert_equal(values, [torch.full((3,), 2.0), torch.ones(2)])
@@ -115,9 +117,7 @@ def long_tokens(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_tokens(tmp_path_factory.mktemp("long") / "tokens", sequences=400)
 
 
-def test_without_an_interval_validations_come_where_the_target_is_expected(
-    here: Path, long_tokens: Path
-):
+def test_validations_come_where_the_target_is_expected(here: Path, long_tokens: Path):
     """The run ends as it would in one go, also after it went on; with a lower target it goes on,
     through the same weights."""
     whole = run(long_tokens, here / "whole", epochs=2, validate_every_steps=1, **AVERAGED)

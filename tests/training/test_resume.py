@@ -105,7 +105,7 @@ def test_checkpoints_beyond_the_end_are_ignored(tmp_path: Path):
         ({"validate_every_steps": 5}, {"early_stopping": 2}, None),
     ],
 )
-def test_validations_that_may_have_missed_the_end_are_another_run(
+def test_a_run_that_may_have_missed_its_end_is_another(
     tmp_path: Path, then: dict[str, Any], now: dict[str, Any], step: int | None
 ):
     """With a target and without an interval, validations come where the target is expected."""

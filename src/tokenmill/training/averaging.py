@@ -22,11 +22,14 @@ class WeightAverage:
         self._parameters = [parameter.detach() for parameter in parameters]
         self.values = [parameter.clone() for parameter in self._parameters]
         """The average of each parameter, of its shape."""
+        self.weight: float | Tensor = 0.0
+        """The part of the way by which the next step moves the average."""
 
     @torch.no_grad()
-    def add(self, weight: float | Tensor, *, unless: Tensor) -> None:
-        """Move the average by the part `weight` of the way towards the weights of now, unless the
-        scalar tensor `unless` is true. A GPU decides that itself."""
+    def add(self, *, unless: Tensor) -> None:
+        """Move the average towards the weights of now, unless the scalar tensor `unless` is true. A
+        GPU decides that itself."""
+        weight = self.weight
         if not isinstance(weight, Tensor) and not weight:
             return
         if unless.device.type == "cuda":

@@ -82,11 +82,7 @@ def train(run: Training, interrupt: Interrupt) -> None:
         try:
             for step in range(first := state.step, ends_early(run) or work.steps):
                 batch = batch_at(work, step)
-                run.optimizer.set_rates(
-                    work.learning_rate_at(step),
-                    momentum=momentum_at(step),
-                    average=work.average_weight_at(step),
-                )
+                set_rates(run, step)
                 losses.add(step_on(batch), batch)
                 if step == first:
                     settle(run.compute.device)
@@ -113,6 +109,15 @@ def train(run: Training, interrupt: Interrupt) -> None:
         if state.step % work.steps_per_epoch:
             end_part_of_epoch(run)
     flags.wait()
+
+
+def set_rates(run: Training, step: int) -> None:
+    """Set the rates of the update of `step`, which counts from 0."""
+    run.optimizer.set_rates(
+        run.work.learning_rate_at(step),
+        momentum=momentum_at(step),
+        average=run.work.average_weight_at(step),
+    )
 
 
 def step_function(run: Training) -> Callable[[Batch], StepResult]:

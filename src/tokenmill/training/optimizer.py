@@ -149,9 +149,7 @@ class Optimizer:
                 hidden.values(), **rates, precision=precision, group=group, compiler=compiler
             )
             self._optimizers.append(muon)
-        self._average = (
-            WeightAverage(learning.values()) if train.average_power is not None else None
-        )
+        self._average = WeightAverage(learning.values()) if train.averages else None
         self._event: torch.Event | None = None
         self._scaler = torch.amp.GradScaler(
             compute.device.type, enabled=compute.precision == torch.float16
@@ -161,7 +159,6 @@ class Optimizer:
             name: torch.zeros((), device=compute.device) for name in RATES if compiler or repeats
         }
         """Rates in tensors, because compiled code and recorded steps keep numbers constant."""
-        self._average_weight: float | Tensor = 0.0
 
     def update_after(self, event: torch.Event | None) -> None:
         """Make the device's next update wait for an event, because what it changes is still being
@@ -189,7 +186,8 @@ class Optimizer:
         for name, tensor in self._rates.items():
             tensor.fill_(rates[name])
         rates |= self._rates
-        self._average_weight = rates["average"]
+        if self._average:
+            self._average.weight = rates["average"]
         for optimizer in self._optimizers:
             for group in optimizer.param_groups:
                 group.update({name: rate for name, rate in rates.items() if name in group})
@@ -221,7 +219,7 @@ class Optimizer:
         self.forget_gradients()
         self._scaler.update()
         if self._average:
-            self._average.add(self._average_weight, unless=self._halted)
+            self._average.add(unless=self._halted)
         self._model.after_update()
 
     @contextmanager

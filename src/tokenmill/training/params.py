@@ -205,6 +205,11 @@ class TrainParams(Section):
     those of the last epoch."""
 
     @property
+    def averages(self) -> bool:
+        """Whether the run keeps the average of its weights."""
+        return self.average_power is not None
+
+    @property
     def ends_by_loss(self) -> bool:
         """Whether validations may end the run before its last epoch."""
         return self.early_stopping is not None or self.target_loss is not None

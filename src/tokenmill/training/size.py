@@ -102,11 +102,7 @@ def memory(
     )
     total = sum(sizes.values())
     tokens = sequences * config.context_length
-    kept = 2 * total if learning is None else 2 * learning
-    if train and learning is None:
-        kept -= (2 - OPTIMIZERS[train.optimizer].hidden_moments) * hidden
-    if train and train.average_power is not None:
-        kept += total if learning is None else learning
+    kept = _numbers_kept(train, learning or total, hidden=0 if learning else hidden)
     extra = model_class(config.architecture).training_memory(config, precision)
     copies = extra.weight_copy_bytes
     if precision != torch.float32:
@@ -124,6 +120,15 @@ def memory(
         if compiled
         else min(tokens * config.vocab_size, LOGITS_AT_A_TIME) * 4 * extra.logit_tensors,
     )
+
+
+def _numbers_kept(train: TrainParams | None, learning: int, *, hidden: int) -> int:
+    """The numbers that are kept for parameters that learn, of which `hidden` are in the matrices of
+    blocks: moments, and the average."""
+    if train is None:
+        return 2 * learning
+    fewer = 2 - OPTIMIZERS[train.optimizer].hidden_moments
+    return (2 + train.averages) * learning - fewer * hidden
 
 
 def _compiled_logits(tokens: int, vocabulary: int, precision: torch.dtype) -> int:
