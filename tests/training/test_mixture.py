@@ -1,6 +1,7 @@
 """`data.mixture`: an epoch sees each source as many times as its weight says; what it sees follows
 from seed and epoch alone."""
 
+import signal
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -234,7 +235,7 @@ def test_a_killed_mixed_run_ends_in_the_same_bytes(tmp_path: Path, fork_server: 
     assert "a x 0.5 = 80 tokens" in quiet.said
     killed = fork_server.start(tmp_path / "killed", tokens, **MIXED)
     killed.until(lambda: len(killed.checkpoints()) > 1)
-    killed.stop(9)
+    killed.stop(signal.SIGKILL)
     again = fork_server.start(tmp_path / "killed", tokens, **MIXED)
     assert again.wait() == 0
     assert "continuing from step " in again.said
