@@ -6,6 +6,7 @@ The parameters on the page are those that the stages before wrote beside their n
 
 from tokenmill.core import paths
 from tokenmill.core.files import write_json, write_text
+from tokenmill.core.params import MixtureParams, Section, load
 from tokenmill.display import say
 from tokenmill.formats.metrics import (
     TokenizerMetrics,
@@ -18,6 +19,12 @@ from tokenmill.reports.data_report import render_data_report
 from tokenmill.reports.data_stats import read_stats, write_tables
 
 
+class Params(Section):
+    """The section that this stage reads."""
+
+    data: MixtureParams
+
+
 def main() -> None:
     """Write reports/data.html, metrics/data.json and the tables in metrics/data from the clean
     report, the tokenizer and the tokens."""
@@ -26,6 +33,11 @@ def main() -> None:
     )
     write_json(paths.METRICS / "data.json", stats.metrics())
     write_tables(paths.METRICS / "data", stats)
-    page = render_data_report(stats, read_metrics(TokenizerMetrics), read_metrics(TokensMetrics))
+    page = render_data_report(
+        stats,
+        read_metrics(TokenizerMetrics),
+        read_metrics(TokensMetrics),
+        mixture=load(Params).data.mixture or {},
+    )
     write_text(paths.DATA_REPORT, page)
     say(f"data report: {paths.DATA_REPORT}")

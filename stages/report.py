@@ -99,7 +99,7 @@ def _record(
     kept = manifest.train.model_dump()
     path = paths.MODEL / MANIFEST
     train = checked(kept, TrainParams, source=path, way_out=paths.way_out(path))
-    work = Workload(manifest.model, train, tokens.train.tokens)
+    work = Workload.on(tokens, manifest.model, train, manifest.mixture)
     return RunRecord(
         evaluation=evaluation,
         history=history,
@@ -108,6 +108,7 @@ def _record(
         currency=load(Params).runtime.cost.currency,
         clean=read_clean_report(paths.CLEAN_REPORT),
         tokens=tokens,
+        seen=work.seen,
         manifest=manifest,
         unigram_bits_per_byte=read_metrics(DataMetrics).unigram_bits_per_byte,
         weights=[

@@ -3,7 +3,7 @@ fewer epochs."""
 
 from tokenmill.core import paths
 from tokenmill.core.files import write_json
-from tokenmill.core.params import Section, load
+from tokenmill.core.params import MixtureParams, Section, load
 from tokenmill.planning.plan import peak_flops
 from tokenmill.training.history import EpochRow, StepRow, train_metrics, write_rows
 from tokenmill.training.job import training_job
@@ -15,6 +15,7 @@ from tokenmill.training.run import run_job
 class Params(Section):
     """The sections of params.yaml that this stage reads."""
 
+    data: MixtureParams
     model: ModelSection
     train: TrainSection
     runtime: RuntimeParams
@@ -24,7 +25,12 @@ def main() -> None:
     """Write models/gpt and metrics/{train.json,history.csv,steps.csv} from data/tokens."""
     params = load(Params)
     job = training_job(
-        params.model, params.train, paths.TOKENS, paths.TOKENIZER, params.model.start
+        params.model,
+        params.train,
+        paths.TOKENS,
+        paths.TOKENIZER,
+        start=params.model.start,
+        mixture=params.data.mixture,
     )
     if launch_processes(params.runtime, step_flops=job.step_flops):
         return

@@ -24,6 +24,7 @@ from tokenmill.schema import (
     AllParams,
     RuntimeSection,
     check_all,
+    refuse_missing_text,
     way_back,
     with_way_back,
 )
@@ -124,6 +125,41 @@ def test_missing_key_says_what_it_is(write: Write):
     assert refused(write(train=REMOVED)).parameters == ["train"]
 
 
+@pytest.mark.parametrize("weight", ["-0.1", "1000.5", ".inf", ".nan", "'2'", "true", "null", "[2]"])
+def test_a_weight_is_a_number_within_bounds(tmp_path: Path, weight: str):
+    text = (ROOT / "params.yaml").read_text(encoding="utf-8")
+    path = tmp_path / "params.yaml"
+    path.write_text(text.replace("  mixture:\n", f"  mixture: {{web: 2, chats: {weight}}}\n"))
+    assert refused(path).parameters == ["data.mixture.chats"]
+    path.write_text(text.replace("  mixture:\n", "  mixture: {web: 0.5, chats: 1000, books: 0}\n"))
+    assert check_all(path).data.mixture == {"web": 0.5, "chats": 1000, "books": 0}
+
+
+def test_a_source_with_a_number_as_its_name_needs_quotes(tmp_path: Path):
+    text = (ROOT / "params.yaml").read_text(encoding="utf-8")
+    path = tmp_path / "params.yaml"
+    path.write_text(text.replace("  mixture:\n", "  mixture: {2024: 0.5}\n"))
+    error = refused(path)
+    assert error.parameters == ["data.mixture"]
+    assert "2024" in str(error)
+    path.write_text(text.replace("  mixture:\n", "  mixture: {'2024': 0.5}\n"))
+    assert check_all(path).data.mixture == {"2024": 0.5}
+
+
+def test_names_of_a_mixture_are_compared_with_the_text(write: Write, tmp_path: Path):
+    """Before the text is cleaned, where it is there and not in DVC's hands."""
+    for name in ("chats/a.txt", "web/deep/b.txt", "c.md"):
+        (tmp_path / "raw" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "raw" / name).write_text("text")
+    raw = {"data__raw": str(tmp_path / "raw")}
+    refuse_missing_text(check_all(write(**raw, data__mixture={"chats": 2, "web": 0, "c.md": 1})))
+    for name in ("books", "web/deep", "a.txt", ""):
+        params = check_all(write(**raw, data__mixture={name: 2}))
+        with pytest.raises(ParamsError, match=r"are c\.md, chats, web") as error:
+            refuse_missing_text(params)
+        assert error.value.parameters == ["data.mixture"]
+
+
 @pytest.mark.parametrize("written", ["6e-4", "6.0e-4", "0.0006", "6E-04"])
 def test_exponents_are_numbers_as_dvc_reads_them(tmp_path: Path, written: str):
     text = (ROOT / "params.yaml").read_text(encoding="utf-8")
@@ -161,6 +197,7 @@ def read_line(text: str, key: str) -> str:
         ("runtime.micro_batch_size", True),
         ("runtime.micro_batch_size", 0),
         ("runtime.checkpoint.keep", 1),
+        ("data.mixture", [1]),
         ("finetune.lora.rank", 0),
         ("finetune.lora.alpha", 0),
         ("finetune.lora.targets", []),
@@ -393,9 +430,10 @@ def test_longer_context_than_the_last_text_is_refused(write: Write, tmp_path: Pa
     with (raw / "text.txt").open("wb") as file:
         file.truncate(size + (change == "more text"))
     # A parameter may be newer than the committed lock
-    for stage, sections in BEFORE_TRAINING.items():
+    for stage, names in BEFORE_TRAINING.items():
         lock["stages"][stage]["params"]["params.yaml"] = {
-            section: today[section] for section in sections
+            name: today["data"]["encoding"] if name == "data.encoding" else today[name]
+            for name in names
         }
     if change == "another start":
         lock["stages"]["train"]["params"]["params.yaml"]["model"]["start_from"] = (

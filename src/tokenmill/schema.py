@@ -8,7 +8,7 @@ result, so DVC does not track it.
 
 import contextlib
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from shlex import quote
 from typing import Any
@@ -36,6 +36,7 @@ from tokenmill.evaluation.prompts import EvaluateParams, prompts_beside
 from tokenmill.executor import ExecutorParams
 from tokenmill.finetuning.params import FinetuneSection
 from tokenmill.formats.metrics import TokensMetrics, read_metrics
+from tokenmill.formats.mixture import check_names
 from tokenmill.formats.records import read_record
 from tokenmill.formats.token_file import too_short
 from tokenmill.model.config import ModelParams
@@ -47,11 +48,11 @@ from tokenmill.words.units import override
 
 BEFORE_TRAINING = {
     "sample": ["sample"],
-    "clean": ["data", "clean"],
+    "clean": ["clean", "data.encoding"],
     "tokenizer": ["tokenizer"],
     "tokenize": ["tokenize"],
 }
-"""The stages that make tokens, each with its sections of params.yaml."""
+"""The stages that make tokens, each with its parameters in dvc.yaml."""
 
 
 class RuntimeSection(RuntimeParams, ExecutorParams, extra="forbid"):
@@ -174,9 +175,20 @@ def refuse_missing_text(params: AllParams) -> None:
         if path == SAMPLE or is_tracked:
             continue
         try:
-            find_sources(path, FORMATS, parameter=name)
+            found = find_sources(path, FORMATS, parameter=name).sources
         except UserError as error:
             raise ParamsError(PARAMS_FILE, [(name, str(error))]) from None
+        if name == "data.raw" and params.data.mixture:
+            _check_mixture(params.data.mixture, {source.name.split("/")[0] for source in found})
+
+
+def _check_mixture(mixture: Mapping[str, float], sources: set[str]) -> None:
+    """Refuse the name of no source before the text is cleaned; the stage `train` refuses one whose
+    documents were all dropped or held out."""
+    try:
+        check_names(mixture, sources, "data.raw")
+    except UserError as error:
+        raise ParamsError(PARAMS_FILE, [("data.mixture", str(error))]) from None
 
 
 def refuse_wrong_prompts(params: AllParams) -> None:
@@ -242,10 +254,11 @@ def _is_same_text(path: Path) -> bool:
     """Whether dvc.lock has today's parameters for everything that makes tokens, and today's size of
     the raw text."""
     today = read_yaml(path)
+    values = today | dict(_values(today))
     stages = read_yaml(path.with_name("dvc.lock"))["stages"]
-    for stage, sections in BEFORE_TRAINING.items():
+    for stage, names in BEFORE_TRAINING.items():
         then = stages[stage]["params"][PARAMS_FILE.name]
-        if any(then[section] != today[section] for section in sections):
+        if any(then[name] != values[name] for name in names):
             return False
     if (
         stages["train"]["params"][PARAMS_FILE.name]["model"]["start_from"]

@@ -16,6 +16,7 @@ import pytest
 from tests.imports import ROOT
 from tests.pipeline.project import Project
 from tests.runs.unfinished import begin
+from tests.training.tiny import write_tokens
 from tokenmill.cli.main import main
 from tokenmill.display import print_record
 
@@ -58,7 +59,12 @@ def test_plan(printed: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.M
     shutil.copy(ROOT / "params.yaml", tmp_path)
     monkeypatch.chdir(tmp_path)
     plan = printed("plan", "--preset", "phase3", "--hardware", "A100")
-    assert set(fields(plan)) == stated("plan")
+    assert plan["mixture"] == []
+    write_tokens(tmp_path / "data/tokens", sequences=100, sources=("a", "b"))
+    mixed = printed("plan", "-S", "data.mixture={a: 2}", "--hardware", "A100")
+    assert set(fields(mixed)) == stated("plan")
+    assert [(one["source"], one["tokens"]) for one in mixed["mixture"]] == [("a", 402), (None, 401)]
+    assert set(fields(plan)) == {name for name in stated("plan") if "mixture" not in name}
     assert plan["parameters"] == 134_601_216
     assert [row["name"] for row in plan["rows"]] == ["A100"]
 

@@ -114,6 +114,20 @@ def test_a_parameter_reruns_only_what_depends_on_it(finished: Project) -> None:
     assert ran(finished.repro()) == ["check", "evaluate", "trace", "report"]
 
 
+def test_a_mixture_trains_again_on_the_same_tokens(finished: Project) -> None:
+    before = finished.digest("data")
+    finished.set(data__mixture={"train.jsonl": 0.5})
+    said = finished.repro()
+    assert ran(said) == ["check", "data_report", "train", "evaluate", "trace", "report"]
+    assert finished.digest("data") == before
+    manifest = json.loads((finished.root / "models/gpt/manifest.json").read_text())
+    assert manifest["mixture"] == {"train.jsonl": 0.5}
+    finished.set(data__mixture={"train.json": 0.5})
+    said = finished.run("dvc", "repro", check=False)
+    assert "data.mixture.train.json is no source" in said
+    assert "Traceback" not in said
+
+
 def test_other_words_rerun_nothing_but_the_pages(finished: Project) -> None:
     """What is printed, refused, counted or drawn was reworded; only pages show it."""
     for path in modules():

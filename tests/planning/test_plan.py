@@ -193,6 +193,27 @@ def test_metrics_tell_the_data_of_a_clone(project: Path):
     assert (work.tokens, work.config.vocab_size) == (12_345, 777)
 
 
+def test_a_mixture_makes_other_epochs(project: Path):
+    write_tokens(project / "data" / "tokens", sequences=100, sources=("a", "b"))
+    context, batch = 16, 8
+    shape = [*TINY, "train.gradient_accumulation_steps=1", f"train.batch_size={batch}"]
+    plain = planned(project, *shape, hardware=["T4"])
+    mixed = planned(project, *shape, "data.mixture={a: 0.5, b: 3}", hardware=["T4"])
+    whole = (803 // 2 - 1) // context
+    sequences = round(0.5 * whole) + 3 * whole
+    assert plain.work.seen == []
+    assert [one.seen for one in mixed.work.seen] == [round(0.5 * whole) * 16, 3 * whole * 16]
+    assert mixed.work.steps_per_epoch == -(-sequences // batch)
+    assert mixed.rows[0].steps == mixed.work.steps > plain.work.steps
+    with pytest.raises(UserError, match=r"data\.mixture\.c"):
+        planned(project, *shape, "data.mixture={c: 2}", hardware=["T4"])
+    shutil.rmtree(project / "data")
+    with pytest.raises(UserError, match="dvc repro unpack"):
+        planned(project, *shape, "data.mixture={a: 2}", hardware=["T4"])
+    given = planned(project, *shape, "data.mixture={a: 2}", tokens=803, hardware=["T4"])
+    assert given.work.steps == plain.work.steps
+
+
 def test_last_training_tells_the_speed_of_this_machine(
     project: Path, monkeypatch: pytest.MonkeyPatch
 ):

@@ -89,9 +89,13 @@ def evaluation(epochs: int = 3) -> Evaluation:
     return Evaluation(questions=questions, epochs=results[:epochs])
 
 
+SOURCE = f"{HOSTILE}.txt"
+"""Where all of the text comes from."""
+
+
 def part_of(tokens: int, documents: int, text_bytes: int, digit: str) -> Part:
     counts = {"tokens": tokens, "documents": documents, "bytes": text_bytes}
-    source = SourceRun(source="a.txt", **counts)
+    source = SourceRun(source=SOURCE, **counts)
     return Part(**counts, turn_tokens=0, sha256=digit * 64, sources=[source])
 
 

@@ -17,6 +17,8 @@ from tests.imports import ROOT
 from tests.reports.data_material import REPORT
 from tests.reports.html_page import Page
 from tokenmill.core.files import write_json
+from tokenmill.formats.token_file import read_metadata
+from tokenmill.reports.page import integer
 
 WRITTEN = [
     "metrics/data.json",
@@ -106,7 +108,7 @@ def test_data_metrics_are_flat_numbers(reported: Path) -> None:
 
 
 def test_tables_hold_what_was_counted(reported: Path) -> None:
-    names = ("document_lengths", "dropped", "frequent_tokens", "languages")
+    names = ("document_lengths", "dropped", "frequent_tokens", "languages", "sources")
     tables = {
         name: list(csv.reader((reported / f"metrics/data/{name}.csv").read_text().splitlines()))
         for name in names
@@ -130,6 +132,13 @@ def test_tables_hold_what_was_counted(reported: Path) -> None:
         ["de", "30"],
         ["<hr>", "10"],
     ]
+    metadata = read_metadata(reported / "data/tokens")
+    assert tables["sources"][0] == ["source", "documents", "tokens", "bytes"]
+    assert [row[0] for row in tables["sources"][1:]] == ["<i>web", "z.txt"]
+    for column, total in enumerate(("documents", "tokens", "bytes"), start=1):
+        assert sum(int(row[column]) for row in tables["sources"][1:]) == getattr(
+            metadata.train, total
+        )
     counts = [int(count) for _, count in tables["frequent_tokens"][1:]]
     assert len(counts) == 30
     assert counts == sorted(counts, reverse=True)
@@ -142,6 +151,28 @@ def test_another_process_writes_the_same_data_report(reported: Path, tmp_path: P
     assert done.returncode == 0, done.stderr
     for name in WRITTEN:
         assert (again / name).read_bytes() == (reported / name).read_bytes(), name
+
+
+def test_a_mixture_is_shown_with_the_sources(
+    reported: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mixed = tmp_path / "mixed"
+    shutil.copytree(reported, mixed)
+    params = mixed / "params.yaml"
+    params.write_text(
+        params.read_text().replace("  mixture:\n", "  mixture: {'<i>web': 2.5, z.txt: 0}\n")
+    )
+    monkeypatch.chdir(mixed)
+    stage.main()
+    page = (mixed / "reports/data.html").read_text()
+    rows = list(csv.DictReader((mixed / "metrics/data/sources.csv").read_text().splitlines()))
+    assert [row["source"] for row in rows] == ["<i>web", "z.txt"]
+    for row, weight in zip(rows, (2.5, 0), strict=True):
+        seen = integer(round(weight * int(row["tokens"])))
+        assert f"<td>{weight:g}</td><td>{seen}</td></tr>" in page
+    assert "tokens of an epoch" not in (reported / "reports/data.html").read_text()
+    for table in WRITTEN[:-1]:
+        assert (mixed / table).read_bytes() == (reported / table).read_bytes()
 
 
 def test_nothing_dropped_and_no_language_sampled(

@@ -22,6 +22,7 @@ from tests.reports.run_material import (
     FINGERPRINT,
     HOSTILE,
     PER_EPOCH,
+    SOURCE,
     benchmarks,
     evaluation,
     prepare,
@@ -30,6 +31,7 @@ from tests.reports.run_material import (
 from tokenmill.core.errors import UserError
 from tokenmill.core.files import write_json
 from tokenmill.evaluation.results import EpochResult
+from tokenmill.reports.page import integer
 from tokenmill.training.history import RunState, ValidationRow
 
 
@@ -289,6 +291,23 @@ def test_benchmarks_of_other_epochs_are_refused(tmp_path: Path, epochs: Epochs):
     folder = prepare(tmp_path)
     write_json(folder / "reports/benchmarks.json", benchmarks(2).model_dump())
     with pytest.raises(UserError, match=r"benchmarks\.json has 2 epochs"):
+        epochs(folder)
+
+
+def test_a_mixture_is_shown_by_source(source: str, tmp_path: Path, epochs: Epochs):
+    assert "How often training sees it" not in source
+    folder = prepare(tmp_path)
+    path = folder / "models/gpt/manifest.json"
+    manifest = json.loads(path.read_text())
+    path.write_text(json.dumps(manifest | {"mixture": {SOURCE: 2.5}}))
+    page = epochs(folder)
+    context = manifest["model"]["context_length"]
+    tokens = json.loads((folder / "data/packed/metadata.json").read_text())["train"]["tokens"]
+    seen = context * round(2.5 * ((tokens - 1) // context))
+    assert f"<td>{integer(tokens)}</td><td>2.5</td><td>{integer(seen)}</td>" in page
+    assert HOSTILE not in page
+    path.write_text(json.dumps(manifest | {"mixture": {"b": 2.5}}))
+    with pytest.raises(UserError, match=r"data\.mixture\.b"):
         epochs(folder)
 
 

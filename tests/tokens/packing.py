@@ -59,14 +59,16 @@ def index_here(
     return folder / "index"
 
 
-def part_of(ids: np.ndarray, *, documents: int = 1, text_bytes: int = 7) -> Part:
+def part_of(
+    ids: np.ndarray, *, documents: int = 1, text_bytes: int = 7, source: str = "a.txt"
+) -> Part:
     """The description of these ids."""
     counts = {"tokens": len(ids), "documents": documents, "bytes": text_bytes}
     return Part(
         **counts,
         turn_tokens=0,
         sha256=sha256(ids.astype(DTYPE).tobytes()).hexdigest(),
-        sources=[SourceRun(source="a.txt", **counts)],
+        sources=[SourceRun(source=source, **counts)],
     )
 
 
@@ -78,9 +80,13 @@ def shard_of(number: int = 0, **parts: Part) -> PackedShard:
 
 
 def write_tokens(
-    folder: Path, ids: Mapping[Split, np.ndarray], bytes_per_token: int = 1, **tokenizer: Any
+    folder: Path,
+    ids: Mapping[Split, np.ndarray],
+    bytes_per_token: int = 1,
+    sources: tuple[str, str] = ("a.txt", "a.txt"),
+    **tokenizer: Any,
 ) -> None:
-    """A folder as `unpack` leaves it, of two shards."""
+    """A folder as `unpack` leaves it, of two shards of these sources."""
     folder.mkdir(parents=True)
     shards = []
     for split, all_of_it in ids.items():
@@ -89,7 +95,8 @@ def write_tokens(
         parts = {}
         for split, all_of_it in ids.items():
             some = np.array_split(all_of_it, 2)[number]
-            parts[split] = part_of(some, text_bytes=bytes_per_token * len(some))
+            size = bytes_per_token * len(some)
+            parts[split] = part_of(some, text_bytes=size, source=sources[number])
         shards.append(shard_of(number, **parts))
     facts = {"eot_id": 0, "tokenizer_type": "char", "tokenizer_sha256": "0" * 64} | tokenizer
     write_metadata(folder, TokenMetadata.of(shards, **facts))

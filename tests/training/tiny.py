@@ -106,7 +106,14 @@ def runtime_params(**changes: Any) -> RuntimeParams:
     return RuntimeParams.model_validate(merged(RUNTIME, changes))
 
 
-def write_tokens(folder: Path, *, sequences: int, seed: int = 0, val: int = 7) -> Path:
+def write_tokens(
+    folder: Path,
+    *,
+    sequences: int,
+    seed: int = 0,
+    val: int = 7,
+    sources: tuple[str, str] = ("a.txt", "a.txt"),
+) -> Path:
     """A folder as `unpack` leaves it, with so many training and validation sequences of text that
     can be learned a little, and three tokens more."""
     draws = np.random.default_rng(seed)
@@ -115,7 +122,7 @@ def write_tokens(folder: Path, *, sequences: int, seed: int = 0, val: int = 7) -
     for split, count in counts.items():
         steps = draws.choice([1, 1, 1, 4], size=count * CONTEXT + 3)
         ids[split] = np.cumsum(steps) % VOCABULARY
-    packing.write_tokens(folder, ids, bytes_per_token=3, vocab_size=VOCABULARY)
+    packing.write_tokens(folder, ids, bytes_per_token=3, sources=sources, vocab_size=VOCABULARY)
     return folder
 
 
@@ -126,6 +133,7 @@ def run(
     model: dict[str, Any] | None = None,
     live: Path | None = None,
     start: Path | str | None = None,
+    mixture: dict[str, float] | None = None,
     **changes: Any,
 ) -> Outcome:
     """Train in this process, with checkpoints in `.resume` of the current folder."""
@@ -135,6 +143,7 @@ def run(
         tokens,
         tokens.parent / "tokenizer.json",
         start=Path(start) if start else None,
+        mixture=mixture,
     )
     runtime = runtime_params(**changes.get("runtime", {}))
     outcome = run_job(job, runtime=runtime, output=output, times=output.parent, live=live)

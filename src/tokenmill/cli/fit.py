@@ -139,4 +139,5 @@ def propose(
         ]
     )
     console().print()
-    return {"data.raw": params.data.raw} | proposal.values
+    # The time is that of all the text once in an epoch
+    return {"data.raw": params.data.raw, "data.mixture": None} | proposal.values

@@ -163,8 +163,9 @@ def _type(annotation: Any) -> str:
         return " ".join([_type(arguments[0]), *(_bounds(field) for field in arguments[1:])])
     if origin is typing.Literal:
         return ", ".join(f"`{choice}`" for choice in arguments)
-    if origin is list:
-        return "list" if _is_section(arguments[0]) else f"list of {_type(arguments[0])}"
+    if origin in (list, dict):
+        kind = "list of" if origin is list else "map of names to"
+        return "list" if _is_section(arguments[-1]) else f"{kind} {_type(arguments[-1])}"
     if arguments:
         return " or ".join(_type(argument) for argument in arguments)
     return {"int": "integer", "float": "number", "str": "text", "bool": "true or false"}[

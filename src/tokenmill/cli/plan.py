@@ -137,6 +137,7 @@ def _record(plan: "Plan", utilisation: float) -> dict[str, Any]:
         "tokens": work.tokens,
         "epochs": work.train.epochs,
         "steps": work.steps,
+        "mixture": [asdict(one) for one in work.seen],
         "tokens_per_step": work.tokens_per_step,
         "flops_per_token": plan.flops_per_token,
         "optimizer_share": plan.optimizer_share,
@@ -150,6 +151,8 @@ def _record(plan: "Plan", utilisation: float) -> dict[str, Any]:
 
 
 def _print_facts(plan: "Plan") -> None:
+    from tokenmill.formats.mixture import seen_in_words  # noqa: PLC0415 (pydantic)
+
     work = plan.work
     config = plan.work.config
     train = plan.work.train
@@ -166,10 +169,12 @@ def _print_facts(plan: "Plan") -> None:
     )
     model = f"{config.architecture}, {plan.parameters:,} parameters: {shape}"
     epochs = f"{work.steps_per_epoch:,} steps an epoch, {work.steps:,} in all"
+    mixture = [("mixture", seen_in_words(work.seen))] if work.seen else []
     rows = [
         ("model", f"{model}, vocabulary {config.vocab_size:,}"),
         ("text", f"{work.tokens:,} tokens x {counted(train.epochs, 'epoch')}"),
         ("", _verdict(plan)),
+        *mixture,
         ("step", f"{work.tokens_per_step:,} tokens, {epochs}"),
         ("work", f"{plan.flops_per_token:.4g} operations a token, {operations:.3g} in all{update}"),
     ]
@@ -181,10 +186,9 @@ def _verdict(plan: "Plan") -> str:
     off for a small model, because it is cheap to use."""
     from tokenmill.planning.fit import ENOUGH, REPEATS  # noqa: PLC0415 (PyTorch)
 
-    tokens = plan.work.tokens
-    epochs = plan.work.train.epochs
-    seen = tokens * epochs / plan.parameters
-    fitting = tokens * min(epochs, REPEATS) / ENOUGH
+    learned = plan.work.tokens_per_epoch * plan.work.train.epochs
+    seen = learned / plan.parameters
+    fitting = min(learned, plan.work.tokens * REPEATS) / ENOUGH
     best = f"the {ENOUGH:.0f} that make best use of the computation"
     if fitting < plan.parameters / 4:
         size = si(fitting, space="")

@@ -160,13 +160,14 @@ def _profile(params: "AllParams", *, steps: int, trace: Path) -> Profile:
     from tokenmill.training.size import flops_per_token  # noqa: PLC0415
 
     runtime = params.runtime
-    config = ModelConfig.of(params.model, read_metadata(paths.TOKENS).vocab_size)
+    metadata = read_metadata(paths.TOKENS)
+    config = ModelConfig.of(params.model, metadata.vocab_size)
     compute = choose_compute(runtime.device, params.train.precision)
     configure_process(compute)
     ids, _ = place_tokens(
         open_tokens(paths.TOKENS, "train"), runtime.token_placement, compute.device
     )
-    work = Workload(config, params.train, tokens=len(ids))
+    work = Workload.on(metadata, config, params.train, params.data.mixture)
     benchmark = StepBenchmark(
         ids, work, compute, choose_compilation(runtime.compile, compute.device, work)
     )

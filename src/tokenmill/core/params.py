@@ -16,7 +16,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 from pydantic_core import ErrorDetails
 from ruamel.yaml import YAML, YAMLError
 
@@ -37,6 +37,12 @@ LARGEST_NUMBER = 10**15
 
 Epochs = Annotated[int, Field(ge=1, le=1_000_000)]
 """A number of epochs; the weights of each are kept."""
+
+
+MOST_TIMES = 1000
+"""The most times that an epoch may see a source."""
+
+Weight = Annotated[float, Field(ge=0, le=MOST_TIMES, allow_inf_nan=False)]
 
 
 class Section(BaseModel):
@@ -75,6 +81,27 @@ class StartParams(Section, extra="ignore"):
     def start(self) -> Path | None:
         """The folder of the model to start from; None for random weights."""
         return None if Path(self.start_from) == RANDOM else Path(self.start_from)
+
+
+class MixtureParams(Section, extra="ignore"):
+    """The parameter of the section `data` that training obeys, and no stage before it."""
+
+    mixture: dict[str, Weight] | None
+    """How many times an epoch sees each source, by its name: that of a folder that lies in
+    `data.raw`, or of a file there. 2: twice, cut elsewhere the second time; 0.5: half of it, and
+    another half in the next epoch; 0: none of it. A source without a name here is seen once; null:
+    all are. It changes what training sees, and neither the tokens nor the validation text."""
+
+    @field_validator("mixture", mode="before")
+    @classmethod
+    def _names_are_text(cls, value: object) -> object:
+        for name in value if isinstance(value, dict) else ():
+            if not isinstance(name, str):
+                raise ValueError(
+                    f"data.mixture has {name!r}, which is no text; write the name of a source in "
+                    "quotes."
+                )
+        return value
 
 
 View = TypeVar("View", bound=Section)

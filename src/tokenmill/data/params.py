@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from tokenmill.core.params import Section
+from tokenmill.core.params import MixtureParams, Section
 from tokenmill.data.filters import FilterParams
 
 Mode = Literal["strict", "balanced", "lenient", "none"]
@@ -14,8 +14,8 @@ Unit = Literal["file", "paragraph", "line"]
 Mask = Literal["email", "phone", "card", "ip"]
 
 
-class DataParams(Section):
-    """Where the raw text is."""
+class DataParams(MixtureParams, extra="forbid"):
+    """Where the raw text is, and how often training sees its parts."""
 
     raw: Annotated[str, Field(min_length=1)]
     """A file or a folder (read recursively) of text, chats or tables, also compressed; README lists

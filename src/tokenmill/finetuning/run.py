@@ -166,6 +166,7 @@ def tuning_job(
             "fingerprint": fingerprint(config, train, hashes, start=base.sha256, **method),
             "train": TrainedWith.model_validate(train.model_dump()),
             "epochs": train.epochs,
+            "mixture": None,
         }
     )
     return Job(

@@ -11,7 +11,7 @@ from pydantic import BaseModel, Field
 
 from tokenmill.core.errors import UserError
 from tokenmill.core.files import sha256_of
-from tokenmill.core.params import Epochs, Section
+from tokenmill.core.params import Epochs, Section, Weight
 from tokenmill.core.paths import way_out
 from tokenmill.formats.records import read_record
 from tokenmill.formats.token_file import Sha256
@@ -56,6 +56,8 @@ class Manifest(Section):
     """The hash of the tokenizer.json that made the tokens."""
     start_sha256: Sha256 | None = None
     """The hash of the weights that training started from; None for random ones."""
+    mixture: dict[str, Weight] | None = None
+    """`data.mixture` of the training; None also for a model from before this parameter."""
 
     def check_weights(self, folder: Path) -> str:
         """The SHA-256 of the weights in an epoch's folder. It must be the one that the manifest

@@ -24,7 +24,7 @@ from tokenmill.core import paths
 from tokenmill.core.errors import UserError
 from tokenmill.costs import TIMING, find_times, read_timing
 from tokenmill.formats.metrics import TokenizerMetrics, TokensMetrics, read_metrics
-from tokenmill.formats.token_file import METADATA_FILE, read_metadata
+from tokenmill.formats.token_file import METADATA_FILE, TokenMetadata, read_metadata
 from tokenmill.model.config import ModelConfig
 from tokenmill.model.gpt import empty_model, is_hidden_matrix, parameter_count
 from tokenmill.model.manifest import MANIFEST, read_manifest
@@ -290,24 +290,36 @@ def plan_training(
 def _workload(
     root: Path, params: "AllParams", tokens: int | None, vocab_size: int | None
 ) -> Workload:
-    """The training; what is not given comes from the project's data."""
-    if tokens is None or vocab_size is None:
-        there = _data(root)
-        tokens = tokens or there[0]
-        vocab_size = vocab_size or there[1] or params.tokenizer.vocab_size
+    """The training; what is not given comes from the project's data. A text of a given length has
+    no sources to mix."""
+    metadata = _metadata(root)
+    if vocab_size is None:
+        vocab_size = metadata.vocab_size if metadata else _counted(root)[1]
+    config = ModelConfig.of(params.model, vocab_size or params.tokenizer.vocab_size)
+    if tokens is None and metadata:
+        return Workload.on(metadata, config, params.train, params.data.mixture)
+    if tokens is None and params.data.mixture:
+        raise UserError(
+            "data.mixture needs the tokens of each source, and there are none yet; `dvc repro "
+            "unpack` makes them, or give --tokens for a text without a mixture."
+        )
+    tokens = tokens or _counted(root)[0]
     if tokens is None:
         raise UserError(
             "there are no tokens yet; give their number (`tokenmill plan --tokens 2.8e9`), or "
             "`dvc repro`."
         )
-    return Workload(ModelConfig.of(params.model, vocab_size), params.train, tokens)
+    return Workload(config, params.train, tokens)
 
 
-def _data(root: Path) -> tuple[int | None, int | None]:
-    """Training tokens and vocabulary size, from the token files or from the metrics about them."""
-    if (root / paths.TOKENS / METADATA_FILE).exists():
-        metadata = read_metadata(root / paths.TOKENS)
-        return metadata.train.tokens, metadata.vocab_size
+def _metadata(root: Path) -> TokenMetadata | None:
+    """The description of the tokens; None if they are not there."""
+    folder = root / paths.TOKENS
+    return read_metadata(folder) if (folder / METADATA_FILE).exists() else None
+
+
+def _counted(root: Path) -> tuple[int | None, int | None]:
+    """Training tokens and vocabulary size, from the metrics about them."""
     if all((root / paths.METRICS / f"{name}.json").exists() for name in ("tokens", "tokenizer")):
         return read_metrics(TokensMetrics, root).train_tokens, read_metrics(
             TokenizerMetrics, root

@@ -93,8 +93,14 @@ def kept_and_dropped(clean: CleanReport) -> list[tuple[str, int, str]]:
     return [("kept", clean.documents.kept, "series-1"), *shown, ("other reasons", others, "faint")]
 
 
-def render_data_report(stats: DataStats, tokenizer: TokenizerMetrics, tokens: TokensMetrics) -> str:
-    """The whole page."""
+def render_data_report(
+    stats: DataStats,
+    tokenizer: TokenizerMetrics,
+    tokens: TokensMetrics,
+    *,
+    mixture: Mapping[str, float],
+) -> str:
+    """The whole page. `mixture` is `data.mixture`, empty where there is none."""
     clean = stats.clean
     vocabulary = stats.vocabulary
     params = clean.params | {
@@ -120,6 +126,7 @@ def render_data_report(stats: DataStats, tokenizer: TokenizerMetrics, tokens: To
         language_sample=max(1, sum(clean.languages.values())),
         sources=stats.sources[:SOURCES],
         more_sources=stats.sources[SOURCES:],
+        mixture=mixture,
         held_out=held_out_in_words(clean),
         letters_warning=letters_warning(clean.letters, clean.params["clean"]["mode"]),
         damage_warning=damage_warning(clean),

@@ -17,6 +17,7 @@ from tokenmill.evaluation.benchmark_results import BenchmarksFile
 from tokenmill.evaluation.results import EpochResult, Evaluation
 from tokenmill.evaluation.trace import Traces
 from tokenmill.formats.metrics import CleanReport
+from tokenmill.formats.mixture import Seen
 from tokenmill.formats.token_file import TokenMetadata
 from tokenmill.model.manifest import Manifest
 from tokenmill.reports.answers import PromptAnswers, compare_answers
@@ -186,6 +187,8 @@ class RunRecord:
     currency: str
     clean: CleanReport
     tokens: TokenMetadata
+    seen: Sequence[Seen]
+    """How much an epoch sees of each source; empty if it sees all of the text once."""
     manifest: Manifest
     unigram_bits_per_byte: float
     """Bits per byte of a model that knows only the frequencies of tokens."""
@@ -237,6 +240,7 @@ def render_run_report(run: RunRecord) -> str:
             (name, [(row, value, "") for row, value in flat({name: section.model_dump()})])
             for name, section in (("model", run.manifest.model), ("train", run.manifest.train))
         ],
+        seen_in_all=sum(one.seen for one in run.seen),
     )
 
 

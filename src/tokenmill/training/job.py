@@ -66,18 +66,22 @@ def training_job(
     train: TrainParams,
     tokens: Path,
     tokenizer_file: Path,
+    *,
     start: Path | None = None,
+    mixture: dict[str, float] | None = None,
 ) -> Job:
-    """Training on the folder `tokens`, which this tokenizer made, from random weights or from those
-    in the folder `start`, which must fit the parameters and the tokens."""
+    """Training on the folder `tokens`, which this tokenizer made, mixed by `mixture`, from random
+    weights or from those in the folder `start`, which must fit the parameters and the tokens."""
     metadata = read_metadata(tokens)
     config = ModelConfig.of(model, metadata.vocab_size)
-    work = Workload(config, train, metadata.train.tokens)
     if problem := too_short(metadata.train.tokens, config.context_length):
         raise UserError(problem)
+    work = Workload.on(metadata, config, train, mixture)
     start_sha256 = check_start(start, config, metadata) if start else None
     text = {name: metadata.split(name).sha256 for name in SPLITS}
-    more = {"start": start_sha256} if start_sha256 else {}
+    more: dict[str, object] = {"start": start_sha256} if start_sha256 else {}
+    if work.stretches:  # the names of sources change nothing
+        more["mixture"] = [(one.tokens, one.weight) for one in work.stretches]
     manifest = Manifest(
         format_version=FORMAT,
         fingerprint=fingerprint(config, train, text, **more),
@@ -87,6 +91,7 @@ def training_job(
         epochs=train.epochs,
         tokenizer_sha256=metadata.tokenizer_sha256,
         start_sha256=start_sha256,
+        mixture=mixture,
     )
     return Job(
         work=work,

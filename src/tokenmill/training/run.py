@@ -13,6 +13,7 @@ from tokenmill.core.errors import UserError
 from tokenmill.core.paths import resume_root
 from tokenmill.costs import COSTS, TIMING, epoch_costs, publish_times, read_timing, write_costs
 from tokenmill.display import TrainingDisplay
+from tokenmill.formats.mixture import seen_in_words
 from tokenmill.model.device import (
     Compute,
     choose_compute,
@@ -309,12 +310,14 @@ def run_summary(work: Workload, setup: Setup, parameters: int) -> list[tuple[str
     steps = (
         f"{work.steps_per_epoch:,} steps x {counted(train.epochs, 'epoch')} = {work.steps:,} steps"
     )
+    mixture = [("mixture", seen_in_words(work.seen))] if work.seen else []
     return [
         ("model", f"{named}, vocabulary {model.vocab_size:,}"),
         ("device", f"{devices}{setup.compute.name}, {precision}, tokens in {setup.data.place}"),
         ("compile", str(setup.compilation)),
         ("step", f"{batch} = {work.tokens_per_step:,} tokens"),
         ("run", f"{steps}, {seen:,} tokens ({seen / parameters:.1f} per parameter)"),
+        *mixture,
         (
             "optimizer",
             f"{train.optimizer}, learning rate {train.peak:g}, {train.schedule.type} schedule",

@@ -6,10 +6,13 @@ Nothing of this is stored. A run that continues from a checkpoint computes the s
 
 import functools
 import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
+from tokenmill.formats.mixture import Seen, Stretch, seen_of, stretches_of
+from tokenmill.formats.token_file import TokenMetadata
 from tokenmill.model.config import ModelConfig
 from tokenmill.training.params import TrainParams
 
@@ -39,11 +42,11 @@ class EpochSampler:
         epoch, position = divmod(step, self.steps_per_epoch)
         if epoch != self._epoch:
             self._epoch = epoch
-            self._order = self._order_of(epoch)
+            self._order = self.order_of(epoch)
         return self._order[position * self.per_step : (position + 1) * self.per_step]
 
-    def _order_of(self, epoch: int) -> np.ndarray:
-        """The numbers of an epoch's sequences, (sequences,) int64."""
+    def order_of(self, epoch: int) -> np.ndarray:
+        """The numbers of an epoch's sequences in their order, (sequences,) int64."""
         return np.random.default_rng((self.seed, epoch)).permutation(self.sequences)
 
 
@@ -63,11 +66,64 @@ class WindowSampler(EpochSampler):
         self._last = tokens - 1 - context_length
         super().__init__(sequences=(tokens - 1) // context_length, per_step=per_step, seed=seed)
 
-    def _order_of(self, epoch: int) -> np.ndarray:
-        numbers = super()._order_of(epoch)
+    def order_of(self, epoch: int) -> np.ndarray:
+        """The first tokens of an epoch's sequences in their order, (sequences,) int64."""
+        numbers = super().order_of(epoch)
         first = np.random.default_rng((self.seed, epoch, 1)).integers(self.context_length)
         start = int(first) if epoch else 0
         return np.minimum(start + numbers * self.context_length, self._last)
+
+
+class MixtureSampler(EpochSampler):
+    """The order of sequences that are cut from stretches of one text, each named by its first
+    token.
+
+    No sequence reaches beyond its stretch. The sequences of a stretch are a row without end: those
+    of a whole text in the order of its first epoch, then those of the second, cut elsewhere, and so
+    on. Each epoch takes the next ones of every row, as many as the weight says, and mixes them.
+    """
+
+    named = WindowSampler.named
+
+    def __init__(
+        self, stretches: Sequence[Stretch], *, context_length: int, per_step: int, seed: int
+    ):
+        """Cut these stretches, which follow each other in the text."""
+        self._rows: list[_SequenceRow] = []
+        first = 0
+        for one in stretches:
+            if count := one.sequences(context_length):
+                cut = WindowSampler(
+                    tokens=one.tokens, context_length=context_length, per_step=per_step, seed=seed
+                )
+                self._rows.append(_SequenceRow(first, count, cut))
+            first += one.tokens
+        sequences = sum(row.count for row in self._rows)
+        super().__init__(sequences=sequences, per_step=per_step, seed=seed)
+
+    def order_of(self, epoch: int) -> np.ndarray:
+        """The first tokens of an epoch's sequences in their order, (sequences,) int64."""
+        found = np.concatenate([row.of_epoch(epoch) for row in self._rows])
+        return np.random.default_rng((self.seed, epoch, 2)).permutation(found)
+
+
+@dataclass(frozen=True)
+class _SequenceRow:
+    """The sequences of a stretch, one after the other."""
+
+    first: int
+    """The first token of the stretch."""
+    count: int
+    """The sequences of an epoch."""
+    cut: WindowSampler
+
+    def of_epoch(self, epoch: int) -> np.ndarray:
+        """The first tokens of the sequences that this epoch takes, (count,) int64."""
+        begin, whole = epoch * self.count, self.cut.sequences
+        times = range(begin // whole, -(-(begin + self.count) // whole))
+        found = np.concatenate([self.cut.order_of(time) for time in times])
+        skipped = begin - times.start * whole
+        return self.first + found[skipped : skipped + self.count]
 
 
 @dataclass(frozen=True)
@@ -81,6 +137,25 @@ class Workload:
     """Tokens of the training split."""
     whole_texts: bool = False
     """Whether each sequence holds whole texts, as in fine-tuning, and so cannot begin elsewhere."""
+    stretches: tuple[Stretch, ...] = ()
+    """The text by how often it is seen; empty if all of it is seen once in an epoch."""
+
+    @classmethod
+    def on(
+        cls,
+        metadata: TokenMetadata,
+        config: ModelConfig,
+        train: TrainParams,
+        mixture: Mapping[str, float] | None,
+    ) -> "Workload":
+        """The training on tokens that are there, mixed as `data.mixture` says.
+
+        Raises:
+            UserError: the tokens cannot be mixed like this.
+        """
+        runs = metadata.sources("train") if mixture else []
+        stretches = stretches_of(runs, mixture, config.context_length)
+        return cls(config, train, metadata.train.tokens, stretches=stretches)
 
     @property
     def sequences_per_step(self) -> int:
@@ -95,7 +170,12 @@ class Workload:
     @property
     def sequences(self) -> int:
         """Sequences of an epoch; the tokens that do not fill one are left out."""
-        return (self.tokens - 1) // self.config.context_length
+        return self.sampler.sequences
+
+    @property
+    def seen(self) -> list[Seen]:
+        """How much an epoch sees of each source; empty if all is seen once."""
+        return seen_of(self.stretches, self.config.context_length)
 
     @property
     def tokens_per_epoch(self) -> int:
@@ -106,9 +186,12 @@ class Workload:
     def sampler(self) -> EpochSampler:
         """The order in which the steps see the sequences."""
         order = {"per_step": self.sequences_per_step, "seed": self.train.seed}
+        context_length = self.config.context_length
         if self.whole_texts:
-            return EpochSampler(sequences=self.sequences, **order)
-        return WindowSampler(tokens=self.tokens, context_length=self.config.context_length, **order)
+            return EpochSampler(sequences=(self.tokens - 1) // context_length, **order)
+        if self.stretches:
+            return MixtureSampler(self.stretches, context_length=context_length, **order)
+        return WindowSampler(tokens=self.tokens, context_length=context_length, **order)
 
     @property
     def steps_per_epoch(self) -> int:
