@@ -115,10 +115,11 @@ def seen_of(stretches: Sequence[Stretch], context_length: int) -> list[Seen]:
 
 
 def seen_in_words(seen: Sequence[Seen]) -> str:
-    """How much an epoch sees of each source, in one line."""
+    """How much an epoch sees of each source, in one line; of many sources only some are named."""
     total = sum(one.seen for one in seen)
     parts = [
-        f"{one.source or 'others'} x {one.weight:g} = {one.seen:,} tokens ({one.seen / total:.0%})"
+        f"{'others' if one.source is None else one.source} x {one.weight:g} = "
+        f"{one.seen:,} tokens ({one.seen / total:.0%})"
         for one in (*seen[:NAMED], *seen[NAMED:][-1:])
     ]
     more = [f"{len(seen) - NAMED - 1:,} more"] if len(seen) > NAMED + 1 else []
