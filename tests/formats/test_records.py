@@ -114,7 +114,6 @@ DOORS = {
     "reports/data_stats.py": "tokens, behind `open_tokens`",
     "runs/export.py": "what a tokenizer that was read says of itself",
     "publish/parts.py": "what a tokenizer that was read says of itself",
-    "demo/server.py": "requests, not files",
     "model/huggingface.py": "weights",
     "training/checkpoint.py": "the optimizer's state, behind its hash",
     "tokens/encoder.py": "what a tokenizer that was read says of itself",
