@@ -33,7 +33,8 @@ from tokenmill.model.config import ModelConfig
 from tokenmill.model.gpt import GPT
 from tokenmill.model.huggingface import load_model, save_weights
 from tokenmill.model.manifest import MANIFEST, WEIGHTS
-from tokenmill.publish.site import BODY_END, TALK, publish
+from tokenmill.publish.site import publish
+from tokenmill.publish.talk import BODY_END, TALK
 from tokenmill.publish.weights import KNOWN, PRECISIONS, Precision
 from tokenmill.stage import report_errors
 
@@ -59,9 +60,10 @@ PROMPT = 16
 LOGITS = """async ([code, ids]) => {
     const worker = new Worker(URL.createObjectURL(new Blob([code], { type: "text/javascript" })));
     const answer = new Promise((resolve) => { worker.onmessage = (event) => resolve(event.data); });
-    const last = Object.keys(data.epochs).at(-1);
-    await eachPart(last, (bytes, at) => worker.postMessage({ bytes, at }, [bytes]));
-    worker.postMessage({ ids, about: data.about });
+    const last = epochs.at(-1);
+    await last.describe();
+    await last.eachPart((bytes, at) => worker.postMessage({ bytes, at }, [bytes]));
+    worker.postMessage({ ids, about: last.about });
     return answer;
 }"""
 """Compute logits in a worker, from the weights of the last epoch as the page reads them."""

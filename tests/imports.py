@@ -37,7 +37,8 @@ LAYERS = (
     ("finetuning",),
     ("schema", "reports"),
     ("runs", "planning"),
-    ("demo", "doctor", "publish"),
+    ("doctor", "publish"),
+    ("demo",),
     ("cli",),
     ("__main__",),
 )

@@ -72,7 +72,7 @@ def test_an_answer_imports_no_compiler_and_no_dvc(project: Path):
         "-m", "tokenmill", "generate", "--text", "one", "--max-new-tokens", "3", cwd=project
     )
     assert {"torch", "tokenmill.runs.writer"} <= found
-    assert not (COMPILER | {"dvc", "polars", "matplotlib", "gradio"}) & found
+    assert not (COMPILER | {"dvc", "polars", "matplotlib"}) & found
 
 
 def test_answers_go_to_stdout_and_their_speed_to_stderr(generate: Generate):

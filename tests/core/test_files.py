@@ -143,7 +143,7 @@ OTHER_READERS = {
     "inputs.py": "asks for a regular file before",
     "cli/params.py": "compares what it is about to write",
     "cli/preset.py": "presets of the package",
-    "publish/site.py": "scripts of the package",
+    "publish/talk.py": "scripts of the package",
     "runs/model_code.py": "code of the package",
     "sample/subjects.py": "tables of the package",
     "sample/generator.py": "prompts of the package",

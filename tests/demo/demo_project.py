@@ -9,35 +9,37 @@ import torch
 
 from tests.evaluation.trained import make_tokenizer_file
 from tests.imports import ROOT
+from tests.model.small import small_config
 from tests.pipeline.project import Project, change_params
+from tests.tokens.clean_text import write_clean
+from tests.tokens.packing import index_here
 from tests.training.tiny import train_params
 from tokenmill.core.files import sha256_of, write_json
-from tokenmill.core.paths import MODEL, TOKENIZER
+from tokenmill.core.paths import MODEL, TOKENIZER, TOKENS, TRAIN_METRICS
 from tokenmill.formats.tokenizer import read_tokenizer
 from tokenmill.model.config import ModelConfig
 from tokenmill.model.gpt import build
 from tokenmill.model.gpt2 import GPT2
 from tokenmill.model.huggingface import WEIGHTS, save_weights
 from tokenmill.model.manifest import FORMAT, MANIFEST, Manifest, TrainedWith
+from tokenmill.tokens.params import TokenizeParams
 
 RECITED = (
     "<b>no</b>{{1+1}}${1+1}<img src=x onerror=alert(1)>\n🦊 \u05e9\u05dc\u05d5\u05dd\u202e \0 end"
 )
 """What one model writes: markup, templates, an emoji, Hebrew, an override of the direction, a
 NUL."""
-ENDLESS = "".join(chr(ord("a") + number % 26) for number in range(128))
-"""What another writes, over and over: as long as its context, and nothing says where it ends."""
 KNOWN = "".join(chr(code) for code in range(32, 127)) + "äöüß🦊\n" + RECITED
 # The prompts of the evaluation
 QUESTION = "What is the capital of France?"
 CONTINUED = "ROMEO:"
 EXPERIMENT = "blest-jube"
-CONTEXT = len(ENDLESS)
+CONTEXT = 128
 
 
 def make_project(root: Path) -> Path:
-    """params.yaml, a tokenizer of characters, a run of two epochs; beside it `reciter`, `endless`,
-    `damaged`."""
+    """params.yaml, a tokenizer of characters, a run of two epochs; beside it `reciter`, `other`
+    with another tokenizer, and `damaged`."""
     root.mkdir(parents=True, exist_ok=True)
     shutil.copy(ROOT / "params.yaml", root)
     change_params(
@@ -47,7 +49,7 @@ def make_project(root: Path) -> Path:
     shutil.rmtree(root / TOKENIZER.parent / "clean")
     write_run(root, epochs=2, seed=1)
     write_reciter(root, root.parent / "reciter")
-    write_reciter(root, root.parent / "endless", ENDLESS, n_layer=8)
+    write_other(root.parent / "other")
     write_damaged(root, root.parent / "damaged")
     return root
 
@@ -82,6 +84,8 @@ def write_run(root: Path, *, epochs: int, seed: int) -> None:
         tokenizer_sha256=read_tokenizer(root / TOKENIZER).sha256,
     )
     write_json(root / MODEL / MANIFEST, manifest.model_dump())
+    measured = {"epoch": epochs, "tokens": 1, "parameters": 1, "val_loss": 1.0 + seed}
+    write_json(root / TRAIN_METRICS, measured)
 
 
 def config_for(root: Path, architecture: str, **changes: int) -> ModelConfig:
@@ -98,12 +102,19 @@ def config_for(root: Path, architecture: str, **changes: int) -> ModelConfig:
     )
 
 
-def write_reciter(root: Path, folder: Path, text: str = RECITED, *, n_layer: int = 1) -> Path:
-    """A model that writes `text` after an empty prompt, for every position has its character, then
+def write_other(folder: Path) -> None:
+    """A model with another tokenizer."""
+    tokenizer = read_tokenizer(make_tokenizer_file(folder, "bpe"))
+    config = small_config("modern", n_embd=32, vocab_size=tokenizer.vocab_size, context_length=64)
+    save_weights(build(config, seed=9), folder)
+
+
+def write_reciter(root: Path, folder: Path) -> None:
+    """A model that writes RECITED after an empty prompt, for every position has its character, then
     the end."""
     tokenizer = read_tokenizer(root / TOKENIZER)
-    ids = [*tokenizer.encode(text), tokenizer.eot_id][:CONTEXT]
-    model = build(config_for(root, "gpt2", n_embd=CONTEXT, n_layer=n_layer), seed=0)
+    ids = [*tokenizer.encode(RECITED), tokenizer.eot_id][:CONTEXT]
+    model = build(config_for(root, "gpt2", n_embd=CONTEXT, n_layer=1), seed=0)
     assert isinstance(model, GPT2)
     with torch.no_grad():
         for parameter in (*model.blocks.parameters(), model.tokens.weight, model.head.weight):
@@ -114,15 +125,22 @@ def write_reciter(root: Path, folder: Path, text: str = RECITED, *, n_layer: int
     folder.mkdir(parents=True)
     save_weights(model, folder)
     shutil.copy(root / TOKENIZER, folder)
-    return folder
 
 
-def write_damaged(root: Path, folder: Path) -> Path:
+def write_damaged(root: Path, folder: Path) -> None:
     """A model whose weights were cut off in the middle."""
     write_reciter(root, folder)
     content = (folder / WEIGHTS).read_bytes()
     (folder / WEIGHTS).write_bytes(content[: len(content) // 2])
-    return folder
+
+
+def index_training_text(root: Path) -> None:
+    """The index of a training text of two documents."""
+    texts = ["Paris is the capital of France.", "<img src=x onerror=alert(1)>", "held out"]
+    sources = ["a.txt", "b.txt", "validation.txt"]
+    clean = write_clean(root / "clean", texts, sources=sources)
+    split = TokenizeParams(split="auto", val_fraction=0.1)
+    index_here(root / TOKENS.parent, clean, root / TOKENIZER, split)
 
 
 def keep_with_dvc(root: Path) -> None:

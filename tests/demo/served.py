@@ -1,4 +1,5 @@
-"""`tokenmill demo` in a process of its own, and questions to it over HTTP."""
+"""The demo of a project, served by a thread or by a process of its own, and what a browser would
+ask it."""
 
 import contextlib
 import json
@@ -6,101 +7,127 @@ import os
 import re
 import subprocess
 import sys
+import threading
 import urllib.request
 from collections.abc import Iterator
 from dataclasses import dataclass
-from html import unescape
-from http.client import HTTPResponse
+from http.client import HTTPConnection
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from tests.imports import ROOT
-from tokenmill.demo.answering import FIELDS, QUESTION
+from tokenmill.core import paths
+from tokenmill.demo import server
+from tokenmill.demo.models import Models
+from tokenmill.demo.pages import Pages
+from tokenmill.evaluation.trace import Tracer
 
 SAMPLING = {
-    "temperature": 0.8,
-    "top_k": 40,
-    "top_p": 1,
-    "repetition_penalty": 1,
-    "max_new_tokens": 64,
+    "temperature": 0.0,
+    "top_k": None,
+    "top_p": None,
+    "repetition_penalty": 1.0,
+    "max_new_tokens": 24,
     "seed": 0,
 }
 NO_PROXY = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+PART = re.compile(r"tokenmillPart\((.*)\);\n")
+DATA = re.compile(r'<script type="text/plain" id="talk-data">(.*?)</script>', re.DOTALL)
+
+
+def pages_of(root: Path, *beside: str) -> Pages:
+    """The pages of a project and of folders beside it."""
+
+    def open_tracer() -> Tracer:
+        places = (root / path for path in (paths.INDEX, paths.TOKENS, paths.TOKENIZER))
+        return Tracer.open(*places, min_words=2)
+
+    examples = [{"kind": "user", "prompt": "hello", "greedy": {}}]
+    models = Models(root, [root.parent / name for name in beside])
+    return Pages(models, SAMPLING, examples, open_tracer)
+
+
+def data_of(page: str) -> dict[str, Any]:
+    """What a page knows."""
+    found = DATA.search(page)
+    assert found
+    return json.loads(found[1])
+
+
+def epochs_of(page: str) -> dict[str, str]:
+    """The parts that describe the epochs on a page, by the names of these."""
+    models = data_of(page)["models"]
+    return {epoch["name"]: epoch["part"] for model in models for epoch in model["epochs"]}
+
+
+def content(script: str | None) -> tuple[str | None, str]:
+    """The text that a script hands to its page, and what it says is wrong."""
+    assert script
+    found = PART.fullmatch(script)
+    assert found
+    _, text, *problem = json.loads(f"[{found[1]}]")
+    return text, "".join(problem)
 
 
 @dataclass(frozen=True)
 class Served:
     """A demo that runs."""
 
-    process: "subprocess.Popen[str]"
     url: str
-    log: Path
+    pages: Pages | None = None
+    """None in a process of its own."""
+    process: "subprocess.Popen[str] | None" = None
 
-    def states(self, *asked: Any, **changes: Any) -> list[str]:
-        """Every state of an answer, in order, as HTML."""
-        with self.answer(*asked, **changes) as answer:
-            lines = answer.read().decode().splitlines()
-        return [
-            json.loads(line.removeprefix("data: "))[0]
-            for line in lines
-            if line.startswith("data: [")
-        ]
+    def get(self, path: str = "/") -> str:
+        """What a page of this server gets."""
+        with NO_PROXY.open(self.url + path, timeout=60) as answer:
+            return answer.read().decode()
 
-    @contextlib.contextmanager
-    def answer(
-        self, model: str, epoch: int | None, prompt: str, *, kind: str = QUESTION, **changes: Any
-    ) -> Iterator[HTTPResponse]:
-        """The answer in the left column, while it comes; leaving the `with` is leaving the page."""
-        call = f"{self.url}/gradio_api/call/left"
-        headers = {"content-type": "application/json"}
-        body = json.dumps({"data": [model, epoch, prompt, kind, *values(changes)]}).encode()
-        request = urllib.request.Request(call, data=body, headers=headers)  # noqa: S310 (our own server)
-        with NO_PROXY.open(request, timeout=60) as accepted:
-            event = json.load(accepted)["event_id"]
-        with NO_PROXY.open(f"{call}/{event}", timeout=120) as answer:
-            yield answer
-
-
-def values(changes: dict[str, Any]) -> list[Any]:
-    """The sampling in the page's order."""
-    return [(SAMPLING | changes)[name] for name in FIELDS]
-
-
-def command(*arguments: str) -> list[str]:
-    return [sys.executable, "-m", "tokenmill", "demo", *arguments]
-
-
-def environment() -> dict[str, str]:
-    return os.environ | {
-        "PYTHONPATH": os.pathsep.join([str(ROOT / "src"), os.environ.get("PYTHONPATH", "")])
-    }
+    def ask(
+        self, path: str, headers: dict[str, str] | None = None, body: bytes | None = None
+    ) -> tuple[int, dict[str, str], bytes]:
+        """The status, the headers and the content of an answer to any request."""
+        where = urlsplit(self.url)
+        connection = HTTPConnection(where.hostname or "", where.port, timeout=60)
+        with contextlib.closing(connection):
+            connection.request("GET" if body is None else "POST", path, body, headers or {})
+            answer = connection.getresponse()
+            return answer.status, dict(answer.getheaders()), answer.read()
 
 
 @contextlib.contextmanager
-def start(root: Path, *arguments: str) -> Iterator[Served]:
-    """Run the demo in `root` until the end of the `with`."""
-    log = root.parent / "demo.log"
-    with (
-        log.open("w") as errors,
-        subprocess.Popen(
-            command(*arguments),
-            cwd=root,
-            env=environment(),
-            stdout=subprocess.PIPE,
-            stderr=errors,
-            text=True,
-        ) as process,
-    ):
+def served_by_a_thread(pages: Pages, *names: str) -> Iterator[Served]:
+    """Serve until the end of the `with`."""
+    listener = server.bound("127.0.0.1", 0)
+    with server.Server(pages, listener, names) as running:
+        thread = threading.Thread(target=running.serve_forever, args=(0.05,))
+        thread.start()
+        try:
+            yield Served(server.url(listener), pages)
+        finally:
+            running.shutdown()
+            thread.join()
+
+
+@contextlib.contextmanager
+def served_by_a_process(root: Path, *arguments: str) -> Iterator[Served]:
+    """Run `tokenmill demo` in `root` until the end of the `with`."""
+    path = os.pathsep.join([str(ROOT / "src"), os.environ.get("PYTHONPATH", "")])
+    command = [sys.executable, "-m", "tokenmill", "demo", *arguments]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(
+        command,
+        cwd=root,
+        env=os.environ | {"PYTHONPATH": path},
+        stdout=pipe,
+        stderr=pipe,
+        text=True,
+    ) as process:
         try:
             assert process.stdout
             found = re.search(r"http://\S+", process.stdout.readline())
-            assert found, log.read_text()
-            yield Served(process, found[0], log)
+            assert found
+            yield Served(found[0], process=process)
         finally:
             process.terminate()
-
-
-def words(state: str) -> str:
-    """The answer in a state of the page's conversation."""
-    found = re.search(r'<div class="words" dir="auto">(.*?)</div>', state, re.DOTALL)
-    return unescape(found[1]) if found else ""

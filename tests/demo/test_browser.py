@@ -1,27 +1,20 @@
-"""The demo in Chromium: an answer as it arrives, escaped, and no request to another machine."""
+"""The demo in Chromium: the greedy answers of PyTorch, of any model, and of two side by side."""
 
+import shutil
 from collections.abc import Iterator
-from itertools import pairwise
 from pathlib import Path
 
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
 from tests.browser import IN_CHROMIUM, PATIENCE
-from tests.demo.demo_project import QUESTION, RECITED
-from tests.demo.served import Served
-from tests.demo.wanted import wanted
+from tests.demo.demo_project import RECITED, index_training_text
+from tests.demo.served import SAMPLING, Served, pages_of, served_by_a_thread
+from tests.publish.test_talk import column, written
+from tokenmill.evaluation.generate import Sampling
+from tokenmill.runs.find import find_model
+from tokenmill.runs.writer import Writer
 from tokenmill.words.units import visible
-
-OBSERVE = """() => {
-    window.seen = [];
-    const answer = document.querySelector("#left-answer");
-    new MutationObserver(() => {
-        const words = answer.querySelector(".words");
-        if (words) window.seen.push(words.textContent);
-    }).observe(answer, {childList: true, subtree: true, characterData: true});
-}"""
-"""Note every state of the left answer."""
 
 pytestmark = IN_CHROMIUM
 
@@ -35,50 +28,60 @@ def page(browser: Browser, served: Served) -> Iterator[Page]:
     requests = list[str]()
     page.on("request", lambda request: requests.append(request.url))
     page.goto(served.url)
-    expect(page.get_by_role("combobox", name="Epoch").first).to_have_value("2", timeout=PATIENCE)
     yield page
     context.close()
-    assert [
-        url for url in requests if not url.startswith((f"{served.url}/", "data:", "blob:"))
-    ] == []
+    assert [url for url in requests if not url.startswith((f"{served.url}/", "blob:"))] == []
 
 
-def ask(page: Page, prompt: str, answer: str) -> None:
-    """Write a prompt, and wait for the answer in the left column."""
-    page.locator("#prompt textarea").fill(prompt)
+def choose(page: Page, model: Path) -> None:
+    """A folder, whose texts shall be continued up to their end."""
+    page.locator("#talk-left").select_option(label=str(model))
+    page.get_by_label("a text to continue").check()
+    page.get_by_text("How it writes").click()
+    page.locator("#talk-max_new_tokens").fill("128")
+
+
+def greedy(model: Path) -> str:
+    """What the library writes."""
+    writer = Writer.load(find_model(model.parent, model=model), "cpu")
+    return visible("".join(writer.stream("hello", Sampling(**SAMPLING), chat=True)))
+
+
+def test_models_of_two_tokenizers_answer_as_the_library(page: Page, project: Path):
+    other = project.parent / "other"
+    page.locator("#talk-right").select_option(label=str(other))
+    page.get_by_role("button", name="hello").click()
+    assert written(page, 1) == greedy(other)
+    expect(column(page, 0).locator(".talk-panel table")).to_be_visible(timeout=PATIENCE)
+    writer = Writer.load(find_model(project, epoch=2), "cpu")
+    answer = "".join(writer.stream("hello", Sampling(**SAMPLING), chat=True))
+    assert written(page, 0) == visible(answer).strip()
+    assert page.get_by_role("button", name="training text").count() == 0  # no index here
+
+
+def test_markup_and_damage_are_shown_as_text(page: Page, project: Path):
+    choose(page, project.parent / "reciter")
     page.get_by_role("button", name="Write").click()
-    words = page.locator("#left-answer .words")
-    expect(words).to_have_js_property("textContent", visible(answer), timeout=PATIENCE)
+    assert written(page) == visible(RECITED)
+    assert page.locator(".talk-words img, .talk-words b").count() == 0
+    page.locator("#talk-left").select_option(label=str(project.parent / "damaged"))
+    page.get_by_role("button", name="Write").click()
+    expect(page.get_by_role("alert")).to_contain_text("model.safetensors is damaged")
 
 
-def test_answer_arrives_in_pieces(page: Page, kept: Path):
-    page.evaluate(OBSERVE)
-    ask(page, QUESTION, wanted(kept, QUESTION, epoch=2))
-    states = list(dict.fromkeys(page.evaluate("window.seen")))
-    assert len(states) >= 2
-    assert all(after.startswith(before) for before, after in pairwise(states))
-    expect(page.locator("#right-answer")).to_be_hidden()
-
-
-def test_click_on_an_example_asks_it_and_the_chat_continues(page: Page, kept: Path):
-    page.locator("#examples").get_by_text(QUESTION).click()
-    answer = visible(wanted(kept, QUESTION, epoch=2))
-    words = page.locator("#left-answer .words")
-    expect(words).to_have_js_property("textContent", answer, timeout=PATIENCE)
-    page.locator("#prompt textarea").fill("And then?")
-    page.locator("#prompt textarea").press("Enter")
-    expect(page.locator("#left-answer .asked")).to_have_text(
-        [QUESTION, "And then?"], timeout=PATIENCE
-    )
-    expect(page.locator("#left-answer .speed")).to_have_count(2, timeout=PATIENCE)
-    expect(page.locator("#prompt textarea")).to_have_value("")
-    page.get_by_role("button", name="New conversation").click()
-    expect(page.locator("#left-answer .turn")).to_have_count(0, timeout=PATIENCE)
-
-
-def test_markup_in_an_answer_is_shown_as_text(page: Page):
-    page.locator("#left-model input").click()
-    page.get_by_role("option", name="folder ../reciter", exact=True).click()
-    page.get_by_label("Text to continue").check()
-    ask(page, "", RECITED)
-    assert page.locator("#left-answer img, #left-answer b").count() == 0
+def test_an_answer_shows_where_it_stands_in_the_text(browser: Browser, project: Path, copy: Path):
+    shutil.copytree(project.parent / "reciter", copy.parent / "reciter")
+    index_training_text(copy)
+    with served_by_a_thread(pages_of(copy, "reciter")) as served:
+        page = browser.new_page()
+        page.goto(served.url)
+        choose(page, copy.parent / "reciter")
+        page.get_by_role("button", name="Write").click()
+        page.get_by_role("button", name="training text").click(timeout=PATIENCE)
+        phrase = page.locator(".traced mark").first
+        expect(phrase).to_have_text("img src=x onerror=alert(1)>", timeout=PATIENCE)
+        expect(page.locator(".spans .passage mark").first).to_have_text(
+            "img src=x onerror=alert(1)>"
+        )
+        expect(page.locator(".spans .passage .faded").first).to_have_text("b.txt, document 2")
+        page.close()

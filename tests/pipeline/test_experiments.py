@@ -10,6 +10,7 @@ import pytest
 
 from tests.pipeline.project import KEPT_IN_GIT, Project, ran
 from tests.pipeline.test_repro import TIMES
+from tokenmill.demo.models import Models
 
 pytestmark = pytest.mark.slow
 
@@ -67,6 +68,17 @@ def test_an_experiment_and_back_comes_from_the_cache(states: list[State]) -> Non
     assert "Stage 'train' is cached" in back.said
     assert ran(back.said) == ["check", "report"]
     assert back.model == before.model
+
+
+@pytest.mark.usefixtures("states")
+def test_the_demo_offers_each_epoch_of_experiments(travelled: Project) -> None:
+    models = Models(travelled.root)
+    run, *experiments = models.offers()
+    assert len(experiments) == 2
+    assert [offer.epochs for offer in experiments] == [run.epochs, run.epochs]
+    assert sum("model.n_layer 2" in offer.facts for offer in experiments) == 1
+    found = models.find(experiments[0], run.epochs)
+    assert found.folder.joinpath("model.safetensors").is_file()
 
 
 @pytest.mark.usefixtures("states")

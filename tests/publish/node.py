@@ -10,10 +10,9 @@ from typing import Any
 
 import pytest
 
-from tokenmill.formats.chat import SHOWN, START, TURN_END
 from tokenmill.formats.tokenizer import TextTokenizer
-from tokenmill.publish.classes import character_classes
-from tokenmill.publish.site import PAGE
+from tokenmill.publish.parts import tokenizer_part
+from tokenmill.publish.talk import PAGE
 
 FILES = ("tokenizer.js", "model.js", "writing.js")
 DRIVER = Path(__file__).with_name("drive.js")
@@ -39,14 +38,7 @@ class Node:
 
     def take(self, tokenizer: TextTokenizer) -> None:
         """Use this tokenizer from now on."""
-        turns = {role: tokenizer.turn_ids[mark] for role, mark in START.items()}
-        self.ask(
-            "tokenizer",
-            layout=json.loads(tokenizer.backend.to_str()),
-            turns=turns | {"end": tokenizer.turn_ids[TURN_END]},
-            classes=character_classes(),
-            spellings={tokenizer.turn_ids[mark]: shown for mark, shown in SHOWN.items()},
-        )
+        self.ask("tokenizer", **json.loads(tokenizer_part(tokenizer)))
 
 
 @contextlib.contextmanager

@@ -5,6 +5,7 @@ import hashlib
 import json
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,8 +15,10 @@ from tokenmill.cli.main import main
 from tokenmill.core.errors import UserError
 from tokenmill.core.files import write_json
 from tokenmill.model.huggingface import load_model
+from tokenmill.publish import parts as parts_module
 from tokenmill.publish import site as module
 from tokenmill.publish.site import publish
+from tokenmill.publish.talk import NO_PROMPT, TALK
 from tokenmill.publish.weights import describe, packed
 
 
@@ -35,9 +38,18 @@ def block(page: str, name: str) -> str:
     return found[1]
 
 
+def epochs_of(page: str) -> list[dict[str, Any]]:
+    (model,) = json.loads(block(page, "talk-data"))["models"]
+    return model["epochs"]
+
+
+def described_by(page: str, epoch: dict[str, Any]) -> dict[str, Any]:
+    return json.loads(block(page, epoch["part"]))
+
+
 def test_page_is_the_report_with_scripts_of_its_own_only(made: Path, page: str):
     report = (made / "reports/index.html").read_text(encoding="utf-8")
-    before, after = report.split(module.TALK)
+    before, after = report.split(TALK)
     assert after.removesuffix("</body>\n</html>\n") in page
     assert before.partition("Content-Security-Policy")[2].partition("\n")[2] in page
     scripts = re.findall(r"<script>(.*?)</script>", page, re.DOTALL)
@@ -51,21 +63,23 @@ def test_page_is_the_report_with_scripts_of_its_own_only(made: Path, page: str):
 def test_page_has_weights_tokenizer_and_answers(made: Path, page: str):
     data = json.loads(block(page, "talk-data"))
     assert "<" not in block(page, "talk-data")
-    assert data["tokenizer"] == json.loads((made / "data/tokenizer/tokenizer.json").read_text())
-    for epoch in (1, 2):
-        model = load_model(made / f"models/gpt/epoch-{epoch}")
-        parts = [
-            base64.b64decode(block(page, name)) for name in data["epochs"][str(epoch)]["parts"]
-        ]
+    for epoch in epochs_of(page):
+        described = described_by(page, epoch)
+        tokenizer = json.loads(block(page, described["tokenizer"]))
+        assert tokenizer["layout"] == json.loads(
+            (made / "data/tokenizer/tokenizer.json").read_text("utf-8")
+        )
+        model = load_model(made / f"models/gpt/epoch-{epoch['number']}")
+        parts = [base64.b64decode(block(page, name)) for name in described["parts"]]
         assert b"".join(parts) == packed(model, "int8")
-        assert data["about"] == describe(model, "int8")
+        assert described["about"] == describe(model, "int8")
     assert [one["prompt"] for one in data["questions"]][:2] == [QUESTION, f"{HOSTILE} prompt"]
-    assert data["questions"][0]["greedy"]["2"] == HOSTILE
+    assert data["questions"][0]["greedy"][epochs_of(page)[1]["part"]] == HOSTILE
 
 
 def test_large_weights_lie_beside_the_page(made: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(module, "INLINE_BYTES", 10_000)
-    monkeypatch.setattr(module, "PART_BYTES", 9_000)
+    monkeypatch.setattr(parts_module, "PART_BYTES", 9_000)
     target = made / "large"
     made_first = publish(made, target, SAMPLING, epochs=[2], precision="float16")
     assert made_first.epochs == [2]
@@ -73,11 +87,10 @@ def test_large_weights_lie_beside_the_page(made: Path, monkeypatch: pytest.Monke
     again = publish(made, target, SAMPLING)  # replaces the first
     page = again.page.read_text(encoding="utf-8")
     assert "'self' file:" in page
-    data = json.loads(block(page, "talk-data"))
-    names = [name for epoch in data["epochs"].values() for name in epoch["parts"]]
+    names = [name for epoch in epochs_of(page) for name in described_by(page, epoch)["parts"]]
     assert sorted(file.stem for file in again.files) == sorted(names)
     calls = [(target / "weights" / f"{name}.js").read_text() for name in names]
-    parts = [re.fullmatch(r'tokenmillWeights\("(.*)","(.*)"\);\n', call) for call in calls]
+    parts = [re.fullmatch(r'tokenmillPart\("(.*)","(.*)"\);\n', call) for call in calls]
     assert [part and part[1] for part in parts] == names
     whole = b"".join(base64.b64decode(part[2]) for part in parts if part)
     models = [load_model(made / f"models/gpt/epoch-{epoch}") for epoch in (1, 2)]
@@ -101,7 +114,7 @@ def test_a_folder_with_something_else_is_kept(made: Path, tmp_path: Path):
     ("old", "new", "named"),
     [
         ("0123456789abcdef", "fedcba9876543210", "another"),
-        (module.TALK, "", "version"),
+        (TALK, "", "version"),
         ("Content-Security-Policy", "x", "version"),
     ],
 )
@@ -125,8 +138,9 @@ def test_command_says_what_it_wrote(
     monkeypatch.chdir(made)
     main(["publish", "--output", "short", "--epoch", "2"])
     assert "1 epoch" in capsys.readouterr().out
-    data = json.loads(block((made / "short/index.html").read_text("utf-8"), "talk-data"))
-    assert list(data["epochs"]) == ["2"]
+    page = (made / "short/index.html").read_text("utf-8")
+    assert [epoch["number"] for epoch in epochs_of(page)] == [2]
+    data = json.loads(block(page, "talk-data"))
     assert data["sampling"]["max_new_tokens"] > 0
     with pytest.raises(SystemExit, match="epochs 1 to 2"):
         main(["publish", "--output", "none", "--epoch", "3"])
@@ -134,8 +148,8 @@ def test_command_says_what_it_wrote(
 
 
 def test_a_conversation_that_people_see_is_no_prompt(made: Path):
-    assert module.NO_PROMPT.match("User: a\nAssistant:")
-    assert not module.NO_PROMPT.match("ROMEO: a")
+    assert NO_PROMPT.match("User: a\nAssistant:")
+    assert not NO_PROMPT.match("ROMEO: a")
     file = made / "reports/evaluation.json"
     before = file.read_text(encoding="utf-8")
     content = json.loads(before)

@@ -12,9 +12,9 @@ from playwright.sync_api import Browser, Locator, Page, expect
 from tests.browser import IN_CHROMIUM, PATIENCE
 from tests.publish.site_project import QUESTION, SAMPLING, greedy, make_project
 from tests.reports.data_material import HOSTILE
+from tokenmill.publish import parts
 from tokenmill.publish import site as module
 from tokenmill.publish.site import publish
-from tokenmill.publish.weights import KNOWN
 from tokenmill.words.units import visible
 
 BEYOND = """elements => elements.filter(
@@ -27,14 +27,14 @@ MISSING_FILE = "ERR_FILE_NOT_FOUND"
 """What Chromium notes when a test has removed the weights."""
 
 
-@pytest.fixture(scope="module", params=KNOWN)
+@pytest.fixture(scope="module", params=("gpt2", "modern"))
 def made(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A project, published once with its weights in the page and once beside it."""
     root = make_project(tmp_path_factory.mktemp(request.param) / "project", request.param)
     publish(root, root / "site", SAMPLING, precision="float16")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "INLINE_BYTES", 0)
-        patch.setattr(module, "PART_BYTES", 50_000)
+        patch.setattr(parts, "PART_BYTES", 50_000)
         publish(root, root / "beside", SAMPLING, precision="float16")
     return root
 

@@ -2,13 +2,12 @@
 
 import argparse
 import contextlib
-import os
 import threading
 import webbrowser
-from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from tokenmill.cli.generate import TOKENS_WITHOUT_PARAMS
 from tokenmill.cli.main import Parser, port
 from tokenmill.core import paths
 from tokenmill.core.errors import UserError
@@ -17,10 +16,7 @@ from tokenmill.stage import set_wait_policy
 
 if TYPE_CHECKING:
     from tokenmill.demo.models import Models
-    from tokenmill.evaluation.prompts import EvaluateParams, PromptParams
-
-MODELS_IN_MEMORY = 4
-"""The most models in memory: enough for the two columns of two readers."""
+    from tokenmill.evaluation.prompts import EvaluateParams
 
 EXAMPLES = """\
   tokenmill demo                              all epochs and experiments, in your browser
@@ -63,16 +59,12 @@ def add_arguments(parser: Parser) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    """Check that there is something to serve before the slow import of Gradio, then serve."""
+    """Check that there is something to serve, then serve."""
     set_wait_policy()
     from tokenmill.cli.generate import evaluate_params  # noqa: PLC0415 (pydantic, as the next two)
     from tokenmill.core.params import PARAMS_FILE  # noqa: PLC0415
     from tokenmill.demo.models import Models  # noqa: PLC0415
 
-    if find_spec("gradio") is None:
-        raise UserError(
-            "the demo needs Gradio; `pip install -c constraints.txt -e '.[demo]'` installs it."
-        )
     root = Path()
     evaluate = evaluate_params(root)
     if evaluate is None and not options.model:
@@ -85,43 +77,51 @@ def run(options: argparse.Namespace) -> None:
     _serve(options, models, evaluate)
 
 
-def _prompts(root: Path, evaluate: "EvaluateParams | None") -> "list[PromptParams]":
-    """The prompts of the evaluation: those in params.yaml, otherwise those that the last evaluation
-    chose."""
-    from tokenmill.evaluation.prompts import PromptParams  # noqa: PLC0415 (pydantic)
-    from tokenmill.evaluation.results import read_evaluation  # noqa: PLC0415
+def page_sampling(evaluate: "EvaluateParams | None") -> dict[str, Any]:
+    """What the page's fields begin with: `default_sampling`, which loads PyTorch, as a record."""
+    begin = {
+        "temperature": 0.0,
+        "top_k": None,
+        "top_p": None,
+        "repetition_penalty": 1.0,
+        "max_new_tokens": TOKENS_WITHOUT_PARAMS,
+        "seed": 0,
+    }
+    return begin | (evaluate.model_dump(include=set(begin)) if evaluate else {})
+
+
+def _examples(root: Path, evaluate: "EvaluateParams | None") -> list[dict[str, Any]]:
+    """The page's examples where there is no report: the prompts in params.yaml, otherwise those
+    that the last evaluation chose."""
+    from tokenmill.evaluation.results import read_evaluation  # noqa: PLC0415 (pydantic)
+    from tokenmill.publish.talk import questions_of  # noqa: PLC0415
 
     if evaluate is None:
         return []
-    if evaluate.prompts != "auto":
-        return evaluate.prompts
-    try:
-        questions = read_evaluation(root / paths.EVALUATION).questions
-    except UserError:
+    if evaluate.prompts == "auto":
+        with contextlib.suppress(UserError):
+            return questions_of(read_evaluation(root / paths.EVALUATION), {})
         return []
-    return [PromptParams.model_validate({question.kind: question.prompt}) for question in questions]
+    return [
+        {"prompt": one.user or one.text, "kind": "user" if one.user else "text", "greedy": {}}
+        for one in evaluate.prompts
+    ]
 
 
 def _serve(
     options: argparse.Namespace, models: "Models", evaluate: "EvaluateParams | None"
 ) -> None:
-    os.environ["GRADIO_ANALYTICS_ENABLED"] = "False"  # Gradio reads it when it is imported
-    import torch  # noqa: PLC0415
-
-    from tokenmill.cli.generate import default_sampling  # noqa: PLC0415
+    from tokenmill.cli.trace import open_tracer  # noqa: PLC0415
     from tokenmill.demo import server  # noqa: PLC0415
-    from tokenmill.demo.answering import WRITING_AT_ONCE, Answering  # noqa: PLC0415
-    from tokenmill.demo.models import Loaded  # noqa: PLC0415
-    from tokenmill.demo.page import page  # noqa: PLC0415
+    from tokenmill.demo.pages import Pages  # noqa: PLC0415
 
-    torch.set_num_threads(max(1, torch.get_num_threads() // WRITING_AT_ONCE))
     with contextlib.closing(server.bound(options.host, options.port)) as listener:
-        answering = Answering(models, Loaded(MODELS_IN_MEMORY))
-        threading.Thread(target=answering.prepare, daemon=True).start()
-        whole = page(answering, default_sampling(evaluate), _prompts(models.root, evaluate))
+        examples = _examples(models.root, evaluate)
+        pages = Pages(models, page_sampling(evaluate), examples, lambda: open_tracer(None))
+        threading.Thread(target=pages.prepare, daemon=True).start()
         say(f"the demo is at {server.url(listener)} (Ctrl-C ends it)")
         if server.is_public(listener):
-            say("everybody in the network can open it, and everybody's prompts run on this machine")
+            say("everybody in the network can open it, read its models, and trace texts here")
         if options.open:
             webbrowser.open(server.url(listener))
-        server.serve(whole, listener, options.host_name)
+        server.serve(pages, listener, options.host_name)

@@ -29,9 +29,9 @@ def add_arguments(parser: Parser) -> None:
     )
     parser.add_argument(
         "--weights",
-        choices=("int8", "float16"),
+        choices=("int8", "float16", "float32"),
         default="int8",
-        help="how the page stores matrices: int8 with a scale for each row (default), or float16",
+        help="how the page stores matrices: int8 with a scale for each row (default), or as floats",
     )
 
 

@@ -1,83 +1,71 @@
-"""The server behind the demo's page: its socket, and a gate that lets through only the page's own
-requests.
+"""The server of the demo: its socket, and answers to the requests of its own page.
 
-The socket listens before anything slow begins, so that a browser finds the page at once.
+The socket listens before anything slow begins, so that a browser finds the page at once. No path of
+a request names a file: those that the page knows are looked up in a table.
 """
 
-import asyncio
+import contextlib
 import ipaddress
 import json
-import logging
 import os
-import re
 import socket
 import sys
+import threading
 from collections.abc import Iterable
-from types import FrameType, SimpleNamespace
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
-import gradio as gr
-import uvicorn
-from fastapi import FastAPI
-from gradio import queueing
-from starlette.responses import PlainTextResponse
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
-from uvicorn.protocols.http.h11_impl import H11Protocol
-
+from tokenmill.core import paths
 from tokenmill.core.errors import UserError, first_line
-from tokenmill.demo.page import STYLE, THEME
+from tokenmill.core.files import read_bytes
+from tokenmill.demo.pages import Pages
 from tokenmill.display import say
 
 MOST_BYTES = 1 << 16
-"""The most bytes of a request. The longest prompt has fewer."""
+"""The most bytes of a text to trace. The longest answer has fewer."""
 
-MOST_SECONDS = 10.0
-"""The most seconds until the body of a request has arrived."""
+MOST_SECONDS = 30.0
+"""The most seconds until the next byte of a request comes, and until an answer has been taken."""
 
 MOST_CONNECTIONS = 128
-"""The most connections at the same time. A further one ends the one that was silent longest, or
-gets an error."""
-
-MOST_SESSIONS = 1000
-"""The most conversations that are kept. The oldest ones are removed first."""
-
-NEEDED = re.compile(
-    r"/|/(config|theme\.css|favicon\.ico|manifest\.json)/?|/(assets|static|svelte)/(?!.*[.][.]).*"
-    r"|/gradio_api/(info|app_id|startup-events|queue/(join|data)"
-    r"|call/(left|right)(/\w+)?|heartbeat/\w+|cancel|reset)/?"
-)
-"""The paths that the page requests. Gradio has many others, for files, proxies and uploads."""
+"""The most connections at the same time. The oldest one ends when a further one comes."""
 
 HEADERS = {
-    "content-security-policy": "default-src 'self'; "
-    "script-src 'self' 'unsafe-inline' 'unsafe-eval'; "
-    "style-src 'self' 'unsafe-inline'; img-src 'self' data: blob:; font-src 'self' data:; "
-    "worker-src 'self' blob:; frame-ancestors 'none'; form-action 'none'; base-uri 'self'; "
-    "object-src 'none'",
-    "x-content-type-options": "nosniff",
-    "x-frame-options": "DENY",
-    "referrer-policy": "no-referrer",
+    "Cache-Control": "no-store",
+    "Content-Security-Policy": "frame-ancestors 'none'; form-action 'none'; base-uri 'none'",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Referrer-Policy": "no-referrer",
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
 }
-"""Headers by which a browser loads nothing from elsewhere for this page, and shows it in no other
-page."""
+"""Headers by which a browser shows this page in no other page, and gives no other page its scripts,
+which hold weights. What the page may load is in the page itself."""
+
+HTML = "text/html; charset=utf-8"
+SCRIPT = "text/javascript; charset=utf-8"
+FILES = {
+    f"/{paths.DATA_REPORT.name}": (paths.DATA_REPORT, HTML),
+    f"/{paths.SAMPLES.name}": (paths.SAMPLES, "text/plain; charset=utf-8"),
+}
+"""The pages beside the run report, to which it has links."""
 
 
-def _refused(text: str, status: int) -> PlainTextResponse:
-    """An error response, after which the connection ends, whatever the client goes on to send."""
-    return PlainTextResponse(text, status, {"connection": "close"})
+class Server(ThreadingHTTPServer):
+    """A server for the page at a socket that already listens."""
 
+    daemon_threads = True
+    block_on_close = False
 
-class Gate:
-    """An ASGI application in front of another one. It refuses requests that the page does not send.
-
-    A page of another origin gets no answer, nor does a name that was made to point at this machine
-    (DNS rebinding).
-    """
-
-    def __init__(self, app: ASGIApp, listener: socket.socket, further: Iterable[str]):
-        """Let through requests to this machine's names and to the `further` ones. If the listener
-        is public, requests to any IP address also pass."""
-        self._app = app
+    def __init__(self, pages: Pages, listener: socket.socket, names: Iterable[str]):
+        """Answer requests to this machine's names and to the further `names` of hosts. If the
+        listener is public, requests to any IP address are answered, too."""
+        super().__init__(listener.getsockname()[:2], Handler, bind_and_activate=False)
+        self.socket.close()
+        self.socket = listener
+        self.pages = pages
         self._any_address = is_public(listener)
         own = (
             (socket.gethostname(), socket.getfqdn()) if self._any_address else ("127.0.0.1", "::1")
@@ -85,54 +73,36 @@ class Gate:
         self._names = {
             "localhost",
             listener.getsockname()[0],
-            *(name.lower() for name in (*own, *further)),
+            *(name.lower() for name in (*own, *names)),
         }
+        self._open: list[socket.socket] = []
+        """The connections, the oldest first."""
+        self._lock = threading.Lock()
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Refuse a request, or pass it on with its body read."""
-        if scope["type"] != "http":
-            if scope["type"] == "lifespan":  # and no websocket: the page has none
-                await self._app(scope, receive, send)
-            return
-        body = self._refusal(scope) or await _body(receive)
-        if isinstance(body, PlainTextResponse):
-            await body(scope, receive, send)
-            return
-        unread = [body]
+    def process_request(self, request: Any, client_address: Any) -> None:
+        """Answer in a thread. Where there are too many, end the oldest one."""
+        with self._lock:
+            self._open.append(request)
+            oldest = self._open.pop(0) if len(self._open) > MOST_CONNECTIONS else None
+        if oldest:
+            with contextlib.suppress(OSError):  # it has ended meanwhile
+                oldest.shutdown(socket.SHUT_RDWR)
+        super().process_request(request, client_address)
 
-        async def replay() -> Message:
-            return unread.pop() if unread else await receive()
+    def shutdown_request(self, request: Any) -> None:
+        """End a connection."""
+        with self._lock, contextlib.suppress(ValueError):  # it gave way
+            self._open.remove(request)
+        super().shutdown_request(request)
 
-        async def with_headers(message: Message) -> None:
-            if message["type"] == "http.response.start":
-                message["headers"] = [
-                    *message["headers"],
-                    *((k.encode(), v.encode()) for k, v in HEADERS.items()),
-                ]
-            await send(message)
+    def handle_error(self, request: Any, client_address: Any) -> None:  # noqa: ARG002
+        """Say in a line what went wrong with a request, unless its sender has gone."""
+        error = sys.exc_info()[1]
+        if error and not isinstance(error, OSError):
+            say(f"a request failed: {first_line(error)}", out=sys.stderr)
 
-        try:
-            await self._app(scope, replay, with_headers)
-        except Exception as error:  # of Gradio, about a request that its page does not send
-            say(f"a request to {scope['path']} failed: {first_line(error)}", out=sys.stderr)
-
-    def _refusal(self, scope: Scope) -> PlainTextResponse | None:
-        """The error response to a request, decided before its body is read; None if the request may
-        pass."""
-        values: dict[bytes, list[bytes]] = {}
-        for name, value in scope["headers"]:
-            values.setdefault(name, []).append(value)
-        hosts = [value.decode("latin-1") for value in values.get(b"host", [])]
-        if len(hosts) != 1 or not self._is_known(hosts[0]):
-            return _refused("this host is not served here", 421)
-        origins = {value.decode("latin-1").lower() for value in values.get(b"origin", [])}
-        if not origins <= {f"{scheme}://{hosts[0].lower()}" for scheme in ("http", "https")}:
-            return _refused("requests of other pages are not answered", 403)
-        if not NEEDED.fullmatch(scope["path"]):
-            return _refused("not found", 404)
-        return None
-
-    def _is_known(self, host: str) -> bool:
+    def knows(self, host: str) -> bool:
+        """Whether a Host header is one of this server's."""
         try:
             name = urlsplit(f"//{host}").hostname or ""
             return name in self._names or (
@@ -142,39 +112,91 @@ class Gate:
             return False
 
 
-async def _body(receive: Receive) -> Message | PlainTextResponse:
-    """The whole body of a request as one message, or the error response if it is too long or too
-    slow."""
-    body = b""
-    message = await receive()
-    try:
-        async with asyncio.timeout(MOST_SECONDS):
-            while message["type"] == "http.request":
-                body += message.get("body", b"")
-                if len(body) > MOST_BYTES:
-                    return _refused(f"a request has at most {MOST_BYTES:,} bytes", 413)
-                if not message.get("more_body", False):
-                    if body and not _is_plain(body):
-                        return _refused("the page sends plain values only", 400)
-                    return {"type": "http.request", "body": body, "more_body": False}
-                message = await receive()
-    except TimeoutError:
-        return _refused("the request came too slowly", 408)
-    return message
+class Handler(BaseHTTPRequestHandler):
+    """Answers one request, and only those that the page sends.
 
-
-def _is_plain(body: bytes) -> bool:
-    """Whether a body is a JSON object whose `data`, if it has any, are texts and numbers.
-
-    If an object looks like an uploaded file, Gradio copies the file that its `path` names, wherever
-    that is.
+    A page of another origin gets no answer, nor does a name that was made to point at this machine
+    (DNS rebinding).
     """
-    try:
-        content = json.loads(body)
-    except (ValueError, RecursionError):
+
+    server: Server  # pyright: ignore[reportIncompatibleVariableOverride]
+    timeout = MOST_SECONDS
+    server_version = "tokenmill"
+    sys_version = ""
+
+    def do_GET(self) -> None:
+        """Answer with the page, a part of a model, or a page beside the report."""
+        if self._is_refused():
+            return
+        path = self.path.partition("?")[0]
+        if path == "/":
+            self._answer_page()
+        elif path == "/favicon.ico":  # a browser asks for it by itself
+            self._answer("", HTML, HTTPStatus.NO_CONTENT)
+        elif path in FILES:
+            self._answer_file(*FILES[path])
+        elif script := self.server.pages.part(path.removeprefix("/parts/").removesuffix(".js")):
+            self._answer(script, SCRIPT)
+        else:
+            self._refuse(HTTPStatus.NOT_FOUND, "there is no such page")
+
+    def do_POST(self) -> None:
+        """Trace a text."""
+        if self._is_refused():
+            return
+        if self.path != "/trace":
+            self._refuse(HTTPStatus.NOT_FOUND, "there is no such page")
+            return
+        length = self.headers.get("Content-Length", "")
+        if not (length.isascii() and length.isdecimal()):
+            self._refuse(HTTPStatus.LENGTH_REQUIRED, "a text has a length")
+        elif len(length) > len(str(MOST_BYTES)) or int(length) > MOST_BYTES:
+            self._refuse(
+                HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"a text has at most {MOST_BYTES:,} bytes"
+            )
+        else:
+            text = self.rfile.read(int(length)).decode("utf-8", "replace")
+            self._answer(json.dumps(self.server.pages.trace(text)), "application/json")
+
+    def _is_refused(self) -> bool:
+        """Refuse a request that another page sends, or that was sent to another host."""
+        hosts = self.headers.get_all("Host", [])
+        if len(hosts) != 1 or not self.server.knows(hosts[0]):
+            self._refuse(HTTPStatus.MISDIRECTED_REQUEST, "this host is not served here")
+            return True
+        origins = {origin.lower() for origin in self.headers.get_all("Origin", [])}
+        if not origins <= {f"{scheme}://{hosts[0].lower()}" for scheme in ("http", "https")}:
+            self._refuse(HTTPStatus.FORBIDDEN, "requests of other pages are not answered")
+            return True
         return False
-    data = content.get("data") or [] if isinstance(content, dict) else None
-    return isinstance(data, list) and all(isinstance(one, str | int | float | None) for one in data)
+
+    def _answer_page(self) -> None:
+        try:
+            self._answer(self.server.pages.page(), HTML)
+        except UserError as error:
+            self._refuse(HTTPStatus.SERVICE_UNAVAILABLE, str(error))
+
+    def _answer_file(self, file: Path, kind: str) -> None:
+        try:
+            self._answer(read_bytes(self.server.pages.models.root / file).decode("utf-8"), kind)
+        except (FileNotFoundError, UserError):
+            self._refuse(HTTPStatus.NOT_FOUND, "there is no such page")
+
+    def _refuse(self, status: HTTPStatus, sentence: str) -> None:
+        self._answer(sentence, "text/plain; charset=utf-8", status)
+
+    def _answer(self, text: str, kind: str, status: HTTPStatus = HTTPStatus.OK) -> None:
+        content = text.encode("utf-8", "replace")
+        self.send_response(status)
+        for name, value in HEADERS.items():
+            self.send_header(name, value)
+        self.send_header("Content-Type", kind)
+        self.send_header("Content-Length", str(len(content)))
+        self.end_headers()
+        self.wfile.write(content)
+
+    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 (its name there)
+        """Say nothing about requests."""
 
 
 def bound(host: str, port: int) -> socket.socket:
@@ -214,66 +236,11 @@ def is_public(listener: socket.socket) -> bool:
     return not ipaddress.ip_address(listener.getsockname()[0]).is_loopback
 
 
-def serve(page: gr.Blocks, listener: socket.socket, names: Iterable[str]) -> None:
+def serve(pages: Pages, listener: socket.socket, names: Iterable[str]) -> None:
     """Serve the page until Ctrl-C, also under the further `names` of hosts.
 
     Raises:
         KeyboardInterrupt: Ctrl-C was pressed.
     """
-    page.state_session_capacity = MOST_SESSIONS
-    # Gradio prints the traceback of a request whose values are not those of the page
-    setattr(queueing, "traceback", SimpleNamespace(print_exc=_say_what_failed))  # noqa: B010
-    app = gr.mount_gradio_app(
-        FastAPI(openapi_url=None),
-        page,
-        path="/",
-        theme=THEME,
-        css=STYLE,
-        footer_links=[],
-        run_history=False,
-        ssr_mode=False,
-        max_file_size=1,
-        pwa=False,
-        mcp_server=False,
-        enable_monitoring=False,
-    )
-    config = uvicorn.Config(
-        Gate(app, listener, names),
-        log_level="warning",
-        timeout_graceful_shutdown=0,
-        limit_concurrency=MOST_CONNECTIONS,
-        http=_Connection,
-        server_header=False,
-    )
-    _Server(config).run(sockets=[listener])
-
-
-def _say_what_failed() -> None:
-    if error := sys.exc_info()[1]:
-        say(f"a request failed: {first_line(error)}", out=sys.stderr)
-
-
-class _Connection(H11Protocol):
-    """A connection. Where there are too many, the one that has been silent longest gives way."""
-
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Count this connection, and end another one if it is one too many."""
-        super().connection_made(transport)
-        self.since = self.loop.time()
-        others = [
-            other
-            for other in self.connections
-            if isinstance(other, _Connection) and not other.transport.is_closing()
-        ]
-        silent = [other for other in others if not other.cycle or other.cycle.response_complete]
-        if len(others) >= MOST_CONNECTIONS and silent:
-            min(silent, key=lambda other: other.since).transport.close()
-
-
-class _Server(uvicorn.Server):
-    """A server that cuts off open pages and unfinished answers when it ends, without a message."""
-
-    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """Begin to end the server."""
-        logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)
-        super().handle_exit(sig, frame)
+    with Server(pages, listener, names) as server:
+        server.serve_forever(poll_interval=60)

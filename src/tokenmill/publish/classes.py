@@ -12,13 +12,16 @@ from tokenizers.pre_tokenizers import Split
 CLASSES = {"letters": r"\p{L}", "numbers": r"\p{N}", "spaces": r"\s"}
 SURROGATES = range(0xD800, 0xE000)
 """Code points that are no characters."""
+PLANES_END = 0x40000
+"""Behind the first four planes nothing is assigned but tags, selectors of variants, and code points
+for private use (Unicode 17, section 2.8)."""
 
 
 @functools.cache
 def character_classes() -> dict[str, str]:
     r"""The ranges of each class, as a character class of JavaScript's regular expressions has them:
     `\u{41}-\u{5a}…`."""
-    codes = [code for code in range(0x110000) if code not in SURROGATES]
+    codes = [code for code in range(PLANES_END) if code not in SURROGATES]
     every = "".join(map(chr, codes))
     return {
         name: "".join(

@@ -1,29 +1,49 @@
 """The weights of a model as `page/model.js` reads them: one row of bytes, and each tensor's place.
 
-Matrices are stored as int8 with a scale for each row, or as float16; norms and biases as float32.
+Matrices are stored as int8 with a scale for each row, as float16, or as they are, in float32; norms
+and biases as float32.
 Numbers are little-endian.
 """
 
+import hashlib
 from collections.abc import Sequence
 from typing import Any, Literal
 
 import numpy as np
 
 from tokenmill.core.errors import UserError
+from tokenmill.formats.tokenizer import TextTokenizer
 from tokenmill.model.config import Architecture
 from tokenmill.model.gpt import GPT
 from tokenmill.model.gpt2 import GPT2
 from tokenmill.model.modern import LOGIT_CAP, ROPE_BASE, NanoChat
+from tokenmill.model.ngrams import MULTIPLIER
 from tokenmill.model.ops import NORM_EPS
+from tokenmill.model.speedrun import NGramChat
+from tokenmill.publish.parts import PackedEpoch, tokenizer_name
 
-Precision = Literal["int8", "float16"]
-PRECISIONS: tuple[Precision, ...] = ("int8", "float16")
+Precision = Literal["int8", "float16", "float32"]
+PRECISIONS: tuple[Precision, ...] = ("int8", "float16", "float32")
 
-KNOWN: tuple[Architecture, ...] = ("gpt2", "modern")
+KNOWN: tuple[Architecture, ...] = ("gpt2", "modern", "speedrun")
 """The architectures whose forward pass `page/model.js` has."""
 LARGEST_INT8 = 127
 ALIGNED = 4
 """Each array begins at a multiple of so many bytes, as JavaScript's typed arrays need it."""
+
+
+def pack(model: GPT, tokenizer: TextTokenizer, *, epoch: int, precision: Precision) -> PackedEpoch:
+    """The weights of an epoch, whose number is 0 for a model that is no run.
+
+    The name holds their hash, so that no browser takes a part of another model from its cache.
+    """
+    data = packed(model, precision)
+    return PackedEpoch(
+        name=f"epoch-{epoch}-{hashlib.sha256(data).hexdigest()[:12]}",
+        data=data,
+        about=describe(model, precision),
+        tokenizer=tokenizer_name(tokenizer.sha256),
+    )
 
 
 def constants_of(model: GPT) -> dict[str, float]:
@@ -34,13 +54,14 @@ def constants_of(model: GPT) -> dict[str, float]:
     """
     if model.config.architecture not in KNOWN:
         raise UserError(
-            f"model.architecture ({model.config.architecture}) is unknown to the page; publish a "
-            f"model of {' or '.join(KNOWN)}."
+            f"model.architecture ({model.config.architecture}) is unknown to the page, which has "
+            f"{' and '.join(KNOWN)}; `tokenmill generate` lets it write."
         )
     if isinstance(model, GPT2):
         return {"norm_eps": model.norm.eps}
     assert isinstance(model, NanoChat)
-    return {"norm_eps": NORM_EPS, "rope_base": ROPE_BASE, "logit_cap": LOGIT_CAP}
+    constants = {"norm_eps": NORM_EPS, "rope_base": ROPE_BASE, "logit_cap": LOGIT_CAP}
+    return constants | ({"multiplier": MULTIPLIER} if isinstance(model, NGramChat) else {})
 
 
 def describe(model: GPT, precision: Precision) -> dict[str, Any]:
@@ -77,7 +98,7 @@ def packed(model: GPT, precision: Precision) -> bytes:
     for name, parameter in model.named_parameters():
         values = parameter.detach().float().cpu().numpy()
         arrays: Sequence[np.ndarray] = [values.astype("<f4")]
-        if values.ndim == 2 and np.isfinite(values).all():
+        if values.ndim == 2:
             arrays = _stored(values, precision)
         if not all(np.isfinite(array).all() for array in arrays):
             raise UserError(
@@ -90,13 +111,16 @@ def packed(model: GPT, precision: Precision) -> bytes:
 
 
 def _stored(matrix: np.ndarray, precision: Precision) -> Sequence[np.ndarray]:
-    """A matrix (R, C) as float16; or as its scales (R) and int8."""
-    if precision == "float16":
-        with np.errstate(over="ignore"):  # `pack` refuses what became infinite
+    """A matrix (R, C) as float32 or float16; or as its scales (R) and int8. Where a weight is not
+    finite, one of these is not."""
+    if precision == "float32":
+        return [matrix.astype("<f4")]
+    with np.errstate(over="ignore", invalid="ignore"):
+        if precision == "float16":
             return [matrix.astype("<f2")]
-    scales = np.abs(matrix).max(axis=1) / LARGEST_INT8
-    safe = np.where(scales > 0, scales, 1)
-    return [scales.astype("<f4"), np.rint(matrix / safe[:, None]).astype("i1")]
+        scales = np.maximum(matrix.max(axis=1), -matrix.min(axis=1)) / LARGEST_INT8
+        steps = matrix / np.where(scales > 0, scales, 1)[:, None]
+        return [scales.astype("<f4"), np.rint(steps, out=steps).astype("i1")]
 
 
 def _aligned(size: int) -> int:

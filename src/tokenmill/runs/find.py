@@ -117,12 +117,6 @@ def available(root: Path) -> list[FoundModel]:
     ]
 
 
-def epochs_at(root: Path, rev: str) -> int:
-    """The number of epochs that the model at a revision has."""
-    with contextlib.closing(Revision(root, rev)) as revision:
-        return read_manifest(revision.fetch(paths.MODEL, [MANIFEST])).epochs
-
-
 def chosen_epoch(epoch: int | None, epochs: int, where: str) -> int:
     """Return `epoch`, or the last one for None; refuse an epoch that does not exist. Errors call
     the run `where`."""

@@ -1,6 +1,6 @@
 "use strict";
 
-/* The forward pass of both architectures with a cache of keys and values, as model/gpt2.py and model/modern.py have it.
+/* The forward pass of each architecture with a cache of keys and values, as its module in model/ has it.
 
    Axes: T new positions, S positions so far, H heads, K features per head, D width, V vocabulary. Arrays are rows one
    after the other. Sums are in double precision, what is kept between products in single precision. */
@@ -93,7 +93,8 @@ function readTensors(tensors, buffer) {
   for (const { name, shape, kind, at, scales_at: scalesAt } of tensors) {
     const [rows, columns = 1] = shape;
     if (kind === "float32") {
-      found.set(name, new Float32Array(buffer, at, rows * columns));
+      const values = new Float32Array(buffer, at, rows * columns);
+      found.set(name, shape.length === 1 ? values : new Matrix(values, new Float32Array(rows).fill(1), rows, columns));
     } else if (kind === "int8") {
       const values = new Int8Array(buffer, at, rows * columns);
       found.set(name, new Matrix(values, new Float32Array(buffer, scalesAt, rows), rows, columns));
@@ -302,9 +303,14 @@ class Modern extends Model {
   }
 
   embed(id, position, start) {
-    this.tensor("tokens.weight").row(id, this.x, start);
+    this.lookUp(id, position, start);
     const own = this.x.subarray(start, start + this.width);
     rmsNorm(own, own, this.width, this.width, this.constants.norm_eps);
+  }
+
+  /** Write a token's embedding to x. */
+  lookUp(id, position, start) {
+    this.tensor("tokens.weight").row(id, this.x, start);
   }
 
   norm(name, x, out, count) {
@@ -353,10 +359,45 @@ class Modern extends Model {
   }
 }
 
-/** A model of either architecture.
+/** `modern` with learned rows for the pair and for the triple of tokens that each token ends. */
+class Speedrun extends Modern {
+  constructor(config, constants, tensors) {
+    super(config, constants, tensors);
+    this.row = new Float32Array(this.width);
+  }
+
+  lookUp(id, position, start) {
+    super.lookUp(id, position, start);
+    if (position === 0) this.before = [this.vocabulary, this.vocabulary]; // no token
+    const [first, second] = this.before;
+    this.before = [second, id];
+    this.#add("pairs.weight", [second, id], start);
+    this.#add("triples.weight", [first, second, id], start);
+  }
+
+  #add(name, ids, start) {
+    const table = this.tensor(name);
+    table.row(this.#rowOf(ids, table.rows), this.row, 0);
+    for (let i = 0; i < this.width; i++) this.x[start + i] += this.row[i];
+  }
+
+  /** The row of a pair or triple (model/ngrams.py): its number if the table has a row for each, or else the high bits of
+      its hash modulo 2 ** 31. Of a product only the low bits count, which `imul` has. */
+  #rowOf(ids, rows) {
+    const size = this.vocabulary;
+    if ((size + 1) ** (ids.length - 1) * size <= rows) {
+      const last = ids.length - 1; // it cannot be missing, so it has one value less
+      return ids.slice(0, last).reduce((number, id) => number * (size + 1) + id, 0) * size + ids[last];
+    }
+    const hash = ids.reduce((number, id) => Math.imul(number + id, this.constants.multiplier) & 0x7fffffff, 0);
+    return Math.floor(hash / (2 ** 31 / rows));
+  }
+}
+
+/** A model of any architecture.
     @param about its configuration, constants and tensors (publish/weights.py)
     @param buffer its weights */
 function buildModel(about, buffer) {
-  const Architecture = { gpt2: GPT2, modern: Modern }[about.config.architecture];
+  const Architecture = { gpt2: GPT2, modern: Modern, speedrun: Speedrun }[about.config.architecture];
   return new Architecture(about.config, about.constants, readTensors(about.tensors, buffer));
 }

@@ -39,38 +39,82 @@ function percent(share) {
   return share < 0.0005 ? "<0.1 %" : `${(100 * share).toFixed(1)} %`;
 }
 
-/** Parts of weights that lie beside the page: files that call `tokenmillWeights`. A script is read from a disk, too, where
-    `fetch` is not. */
+/** Parts that lie beside the page: files that call `tokenmillPart` with the text of the part, or with a sentence why there
+    is none. A script is read from a disk, too, where `fetch` is not. */
 const arrived = new Map();
-window.tokenmillWeights = (name, base64) => arrived.set(name, base64);
+window.tokenmillPart = (name, text, problem) => arrived.set(name, { text, problem });
 
 function fromFile(name) {
   const address = `${data.folder}/${name}.js`;
   return new Promise((resolve, reject) => {
     const script = make("script", { src: address });
     script.onload = () => {
-      const base64 = arrived.get(name);
+      const { text, problem } = arrived.get(name) ?? {};
       arrived.delete(name);
       script.remove();
-      if (base64 === undefined) script.onerror();
-      else resolve(base64);
+      if (problem) reject(new Error(problem));
+      else if (text === undefined) script.onerror();
+      else resolve(text);
     };
-    script.onerror = () => reject(new Error(`${address} cannot be read; it must lie beside this page.`));
+    script.onerror = () => reject(new Error(`${address} cannot be read; ${data.unreachable}.`));
     document.head.append(script);
   });
 }
 
-/** Call `use(bytes, at)` with every part of an epoch's weights. */
-async function eachPart(epoch, use) {
-  let at = 0;
-  for (const part of data.epochs[epoch].parts) {
-    const element = document.getElementById(part);
-    const text = atob(element ? element.textContent : await fromFile(part));
-    use(Uint8Array.from(text, (one) => one.charCodeAt(0)).buffer, at);
-    at += text.length;
-  }
-  if (at !== data.about.bytes) throw new Error(`The weights of epoch ${epoch} are not whole; publish the page again.`);
+/** The text of a part: of an element of this page, or of a file beside it. */
+async function readPart(name) {
+  const element = document.getElementById(name);
+  return element ? element.textContent : fromFile(name);
 }
+
+/** Base64 as bytes. */
+function bytesOf(base64) {
+  const text = atob(base64);
+  const bytes = new Uint8Array(text.length);
+  for (let i = 0; i < text.length; i++) bytes[i] = text.charCodeAt(i);
+  return bytes.buffer;
+}
+
+/** An epoch of a model that can be asked. */
+class Epoch {
+  /** @param number of the epoch in its run; null for a model that is no run
+      @param name for people
+      @param part that describes it: its tensors, its tokenizer, and the parts of its weights
+      @param former the epoch before it; null if there is none */
+  constructor({ number, name, part }, former) {
+    Object.assign(this, { number, name, part, former });
+    this.title = number === null ? "this model" : `epoch ${number}`;
+  }
+
+  /** Read what the epoch is, before anything else is asked of it. */
+  async describe() {
+    if (this.about === undefined) Object.assign(this, JSON.parse(await readPart(this.part)));
+  }
+
+  /** Whether its weights are so few that they are read, and read an answer of the next epoch, unasked. */
+  get isSmall() {
+    return this.about?.bytes <= AUTOMATIC;
+  }
+
+  /** Call `use(bytes, at)` with every part of its weights. */
+  async eachPart(use) {
+    let at = 0;
+    for (const name of this.parts) {
+      const bytes = bytesOf(await readPart(name));
+      const { byteLength } = bytes; // `use` may send them away
+      use(bytes, at);
+      at += byteLength;
+    }
+    if (at !== this.about.bytes) throw new Error(`The weights of ${this.name} are not whole; make the page again.`);
+  }
+}
+
+/** The epochs of all models, in their order. */
+const models = data.models.map(({ label, epochs }) => {
+  let former = null;
+  return { label, epochs: epochs.map((one) => (former = new Epoch(one, former))) };
+});
+const epochs = models.flatMap((model) => model.epochs);
 
 /** A conversation with one epoch. */
 class Column {
@@ -80,6 +124,7 @@ class Column {
     this.panel = make("div", { class: "talk-panel", parent: this.place });
     this.epoch = null;
     this.loaded = [];
+    this.tokenizers = new Set(); // names of those that the worker has
     this.turns = [];
     this.started = []; // all turns ever, by number; news may come of one that is no longer shown
     this.messages = [];
@@ -94,6 +139,13 @@ class Column {
     this.epoch = epoch;
     this.place.hidden = epoch === null;
     this.clear();
+    if (epoch !== null) this.#prepare(epoch).catch(() => {}); // `ask` tells
+  }
+
+  /** Read an epoch's weights, if they are few, before anything is asked. */
+  async #prepare(epoch) {
+    await epoch.describe();
+    if (epoch.isSmall && epoch === this.epoch) await this.load(epoch, () => {});
   }
 
   clear() {
@@ -109,8 +161,6 @@ class Column {
     const source = new Blob([byId("worker").textContent], { type: "text/javascript" });
     this.worker = new Worker(URL.createObjectURL(source));
     this.worker.onmessage = ({ data: news }) => this.started[news.turn]?.[news.news](news);
-    const { tokenizer, turns, classes, spellings, end, about } = data;
-    this.worker.postMessage({ task: "begin", tokenizer, turns, classes, spellings, end, about });
   }
 
   /** Bring an epoch's weights to the worker, unless they are there; one epoch after the other. */
@@ -122,11 +172,18 @@ class Column {
 
   async #load(epoch, progress) {
     this.#start();
+    await epoch.describe();
+    const { part, about, tokenizer } = epoch;
+    if (!this.tokenizers.has(tokenizer)) {
+      this.worker.postMessage({ task: "tokenizer", name: tokenizer, text: await readPart(tokenizer) });
+      this.tokenizers.add(tokenizer);
+    }
     if (!this.loaded.includes(epoch)) {
-      while (this.loaded.length >= MOST_MODELS) this.worker.postMessage({ task: "forget", epoch: this.loaded.shift() });
-      await eachPart(epoch, (bytes, at) => {
-        progress((at + bytes.byteLength) / data.about.bytes);
-        this.worker.postMessage({ task: "weights", epoch, at, bytes }, [bytes]);
+      while (this.loaded.length >= MOST_MODELS) this.worker.postMessage({ task: "forget", epoch: this.loaded.shift().part });
+      this.worker.postMessage({ task: "forget", epoch: part }); // what came of it before reading failed
+      await epoch.eachPart((bytes, at) => {
+        progress((at + bytes.byteLength) / about.bytes);
+        this.worker.postMessage({ task: "weights", epoch: part, about, tokenizer, at, bytes }, [bytes]);
       });
     }
     this.loaded = [...this.loaded.filter((one) => one !== epoch), epoch]; // the last used is last
@@ -139,12 +196,12 @@ class Column {
     this.turns.push(turn);
     this.started.push(turn);
     try {
-      await this.load(turn.epoch, (share) => turn.note(`reading epoch ${turn.epoch}: ${percent(share)}`));
+      await this.load(turn.epoch, (share) => turn.note(`reading ${visible(turn.epoch.name)}: ${percent(share)}`));
       turn.note("");
       const messages = [...(kind === "text" ? [] : this.messages), { role: "user", content: prompt }];
       await new Promise((resolve) => {
         this.waiting = resolve;
-        this.#post(turn, { task: "write", epoch: turn.epoch, kind, sampling, messages });
+        this.#post(turn, { task: "write", epoch: turn.epoch.part, kind, sampling, messages });
       });
       if (!this.turns.includes(turn)) return; // a new conversation
       if (kind === "user" && turn.text) this.messages = [...messages, { role: "assistant", content: turn.text }];
@@ -156,14 +213,14 @@ class Column {
 
   /** What the epoch before thinks of a turn. */
   async compare(turn) {
-    const epoch = before(turn.epoch);
+    const epoch = turn.epoch.former;
     if (epoch === null || turn.comparing) return;
     turn.comparing = true;
     try {
       await this.load(epoch, () => {});
       const candidates = turn.thoughts.map(({ likeliest }) => likeliest.map(({ id }) => id));
       const ids = turn.pieces.map(({ id }) => id);
-      this.#post(turn, { task: "compare", epoch, ids, length: turn.length, candidates });
+      this.#post(turn, { task: "compare", epoch: epoch.part, ids, length: turn.length, candidates });
     } catch (error) {
       turn.failed({ sentence: error.message });
     }
@@ -180,11 +237,8 @@ class Column {
   }
 }
 
-/** The published epoch before one; null before the first. */
-function before(epoch) {
-  const epochs = Object.keys(data.epochs).map(Number);
-  return epochs[epochs.indexOf(epoch) - 1] ?? null;
-}
+/** What is added below each complete answer: functions of its turn and the place. */
+const below = [];
 
 /** A prompt, its answer, and what the model thought of every token of both. */
 class Turn {
@@ -204,8 +258,9 @@ class Turn {
     this.hasFailed = false;
     const place = make("div", { class: "talk-turn", parent: column.log });
     this.questionPlace = make("p", { class: "talk-asked", dir: "auto", role: "group", "aria-label": "Prompt", text: visible(prompt), parent: place });
-    make("p", { class: "talk-of", text: `epoch ${this.epoch}`, parent: place });
-    this.answerPlace = make("p", { class: "talk-words", dir: "auto", role: "group", "aria-label": `Answer of epoch ${this.epoch}`, parent: place });
+    const name = visible(this.epoch.name);
+    make("p", { class: "talk-of", text: name, parent: place });
+    this.answerPlace = make("p", { class: "talk-words", dir: "auto", role: "group", "aria-label": `Answer of ${name}`, parent: place });
     this.notes = make("p", { class: "talk-note", parent: place });
     this.speed = make("p", { class: "talk-note talk-speed", parent: place });
     for (const group of [this.questionPlace, this.answerPlace]) this.#listen(group);
@@ -216,11 +271,10 @@ class Turn {
   }
 
   /** News of the worker: the prompt as tokens. */
-  prompt({ pieces, notes }) {
+  prompt({ pieces, notes, start }) {
     this.pieces = pieces;
     this.length = pieces.length;
     this.note(notes.map(visible).join(" "));
-    const start = this.asked.kind === "text" ? 0 : pieces.findLastIndex(({ id }) => id === data.turns.user) + 1;
     this.questionPlace.replaceChildren();
     pieces.forEach((piece, index) => {
       if (index >= start && piece.name === null) this.#show(index, this.questionPlace);
@@ -268,7 +322,7 @@ class Turn {
   /** After the answer: compare it with the report's, and look at its least expected token. */
   close() {
     if (this.hasFailed) return;
-    byId("status").textContent = `epoch ${this.epoch}: ${visible(this.text)}`;
+    byId("status").textContent = visible(`${this.epoch.name}: ${this.text}`);
     byId("scale").hidden = false;
     const expected = this.#inReport();
     if (expected !== null) this.note(expected === this.text ? "The same as in the report below." : "");
@@ -282,9 +336,10 @@ class Turn {
       this.note("The model ended its answer at once.");
       return;
     }
+    for (const add of below) add(this, this.answerPlace.parentElement);
     const loss = (index) => this.thoughts[index - 1].loss;
     const least = written.reduce((a, b) => (loss(b) > loss(a) ? b : a));
-    this.#choose(least, data.about.bytes <= AUTOMATIC);
+    this.#choose(least, this.epoch.isSmall);
   }
 
   /** The report's greedy answer to this prompt; null if it has none that was written in the same way. */
@@ -293,7 +348,7 @@ class Turn {
     const isSame = sampling.temperature === 0 && sampling.repetition_penalty === 1
       && sampling.max_new_tokens === data.sampling.max_new_tokens && this.isFirst;
     const question = data.questions.find((one) => one.prompt === prompt && one.kind === kind);
-    return isSame && question ? question.greedy[this.epoch] ?? null : null;
+    return isSame && question ? question.greedy[this.epoch.part] ?? null : null;
   }
 
   /** Show a token, unless it is a part of a character that a later one completes. */
@@ -323,8 +378,7 @@ class Turn {
     const indexOf = ({ target }) => Number(target.closest("[data-index]")?.dataset.index ?? NaN);
     const look = (event) => {
       const index = indexOf(event);
-      const isCheap = data.about.bytes <= AUTOMATIC;
-      if (this.thoughts[index - 1]) this.#choose(index, isCheap || event.type !== "mouseover");
+      if (this.thoughts[index - 1]) this.#choose(index, this.epoch.isSmall || event.type !== "mouseover");
     };
     for (const kind of ["mouseover", "click", "focusin"]) group.addEventListener(kind, look);
     group.addEventListener("keydown", (event) => {
@@ -359,17 +413,16 @@ class Turn {
     const { loss, likeliest } = this.thoughts[index - 1];
     const { id, text, name } = this.pieces[index];
     const earlier = this.earlier[index - 1];
-    const former = before(this.epoch);
+    const { title, former } = this.epoch;
     panel.replaceChildren();
     const head = make("p", { class: "talk-head", parent: panel });
     make("span", { text: "In place of ", parent: head });
     make("code", { text: spelled(text || name), parent: head });
-    const then = earlier ? ` (epoch ${former}: ${earlier.loss.toFixed(2)})` : "";
+    const then = earlier ? ` (${former.title}: ${earlier.loss.toFixed(2)})` : "";
     make("span", { text: `, loss ${loss.toFixed(2)}${then}, these were likeliest:`, parent: head });
     const table = make("table", { parent: panel });
     const row = make("tr", { parent: make("thead", { parent: table }) });
-    const titles = ["token", `epoch ${this.epoch}`, ...(former === null ? [] : [`epoch ${former}`])];
-    for (const title of titles) make("th", { scope: "col", text: title, parent: row });
+    for (const text of ["token", title, ...(former === null ? [] : [former.title])]) make("th", { scope: "col", text, parent: row });
     const body = make("tbody", { parent: table });
     likeliest.forEach((each, rank) => {
       const line = make("tr", { class: each.id === id ? "talk-taken" : "", parent: body });
@@ -421,7 +474,6 @@ class Talk {
     });
     this.kind = data.asks ? "user" : "text";
     byId("form").hidden = false;
-    if (data.about.bytes <= AUTOMATIC) this.columns[0].load(this.columns[0].epoch, () => {}).catch(() => {}); // `ask` tells
   }
 
   get kind() {
@@ -455,15 +507,17 @@ class Talk {
   }
 
   #epochs() {
-    const epochs = Object.keys(data.epochs);
     const [left, right] = [byId("left"), byId("right")];
     make("option", { value: "", text: "none", parent: right });
     for (const select of [left, right]) {
-      for (const epoch of epochs) make("option", { value: epoch, text: epoch, parent: select });
+      for (const model of models) {
+        const group = models.length > 1 ? make("optgroup", { label: visible(model.label), parent: select }) : select;
+        for (const { part, name } of model.epochs) make("option", { value: part, text: visible(name), parent: group });
+      }
     }
-    left.value = epochs.at(-1);
+    left.value = models[0].epochs.at(-1).part;
     [left, right].forEach((select, number) => {
-      const follow = () => this.columns[number].choose(select.value === "" ? null : Number(select.value));
+      const follow = () => this.columns[number].choose(epochs.find(({ part }) => part === select.value) ?? null);
       select.addEventListener("change", follow);
       follow();
     });
@@ -496,7 +550,7 @@ class Talk {
       field.value = value;
       field.dispatchEvent(new Event("change"));
     };
-    const known = (epoch) => (epoch !== null && Object.hasOwn(data.epochs, epoch) ? epoch : null);
+    const known = (number) => models[0].epochs.find((epoch) => String(epoch.number) === number)?.part ?? null;
     set(byId("left"), known(address.get("epoch")));
     set(byId("right"), known(address.get("beside")));
     for (const [name] of FIELDS) set(byId(name), address.get(name));

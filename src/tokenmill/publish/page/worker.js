@@ -1,14 +1,14 @@
 "use strict";
 
-/* The worker of one column: it holds the tokenizer and models, and answers what the page asks, one after the other.
+/* The worker of one column: it holds tokenizers and models, and answers what the page asks, one after the other.
 
-   The page sends {task: "begin" | "weights" | "forget" | "write" | "compare" | "stop", …}; each function below says what
-   comes back. */
+   The page sends {task: "tokenizer" | "weights" | "forget" | "write" | "compare" | "stop", …}; each function below says
+   what comes back. */
 
 /** Milliseconds between two looks at the messages, and between two posts of words. */
 const TURN = 16;
 
-const column = { tokenizer: null, about: null, ends: null, models: new Map(), problem: "", stoppedUpTo: 0 };
+const column = { tokenizers: new Map(), models: new Map(), problem: "", stoppedUpTo: 0 };
 const channel = new MessageChannel();
 
 /** Let messages come in; a timer would wait for four milliseconds. */
@@ -19,20 +19,23 @@ function breathe() {
   });
 }
 
-function begin({ tokenizer, turns, classes, spellings, end, about }) {
-  column.tokenizer = new Tokenizer(tokenizer, turns, classes, spellings);
-  column.about = about;
-  column.ends = { text: new Set([end]), user: new Set([end, ...Object.values(turns)]) };
+/** Keep a tokenizer under its name. */
+function tokenizer({ name, text }) {
+  const { layout, turns, classes, spellings, end } = JSON.parse(text);
+  const made = new Tokenizer(layout, turns, classes, spellings);
+  made.ends = { text: new Set([end]), user: new Set([end, ...Object.values(turns)]) };
+  column.tokenizers.set(name, made);
 }
 
 /** Put a part of an epoch's weights in its place; with the last one the model is there. */
-function weights({ epoch, at, bytes }) {
-  if (!column.models.has(epoch)) column.models.set(epoch, { room: new Uint8Array(column.about.bytes), got: 0, model: null });
+function weights({ epoch, about, tokenizer: name, at, bytes }) {
+  if (!column.models.has(epoch)) column.models.set(epoch, { room: new Uint8Array(about.bytes), got: 0, model: null });
   const entry = column.models.get(epoch);
   entry.room.set(new Uint8Array(bytes), at);
   entry.got += bytes.byteLength;
-  if (entry.got === column.about.bytes) {
-    entry.model = buildModel(column.about, entry.room.buffer);
+  if (entry.got === about.bytes) {
+    entry.model = buildModel(about, entry.room.buffer);
+    entry.tokenizer = column.tokenizers.get(name);
     entry.room = null;
   }
 }
@@ -41,16 +44,15 @@ function forget({ epoch }) {
   column.models.delete(epoch);
 }
 
-/** The model of an epoch, which must be whole. */
-function modelOf(epoch) {
-  const model = column.models.get(epoch)?.model;
-  if (!model) throw new Error(`Epoch ${epoch} cannot be read here: ${column.problem || "a part is missing"}.`);
-  return model;
+/** The model of an epoch, which must be whole, and its tokenizer. */
+function entryOf(epoch) {
+  const entry = column.models.get(epoch);
+  if (!entry?.model) throw new Error(`This model cannot be read here: ${column.problem || "a part is missing"}.`);
+  return entry;
 }
 
 /** The ids of what was asked, and sentences about what was left out, as runs/writer.py has them. */
-function prompted(kind, messages, context) {
-  const { tokenizer } = column;
+function prompted(kind, messages, { tokenizer, model: { context } }) {
   const notes = [];
   const unknown = tokenizer.unknown(messages.map(({ content }) => content.replace(MARKS, "")).join(""));
   if (unknown) notes.push(`The tokenizer does not know “${unknown}”; left out.`);
@@ -66,37 +68,39 @@ function prompted(kind, messages, context) {
   }
   if (ids.length > context) notes.push(`The prompt has ${ids.length} tokens; the model sees the last ${context}.`);
   ids = ids.slice(-context);
-  return { ids: ids.length ? ids : [...column.ends.text], notes };
+  return { ids: ids.length ? ids : [...tokenizer.ends.text], notes };
 }
 
 /** The ids of a text as people see them: {id, text} each; special tokens that stand for no text have a name. */
 function pieces(ids, spelling) {
-  return ids.map((id) => ({ id, text: spelling.add(id), name: column.tokenizer.names[id] ?? null }));
+  return ids.map((id) => ({ id, text: spelling.add(id), name: spelling.tokenizer.names[id] ?? null }));
 }
 
 /** The likeliest ids of a thought with their spellings. */
-function named(thought) {
-  const { tokenizer } = column;
+function named(thought, tokenizer) {
   const spell = (id) => tokenizer.names[id] ?? new TextDecoder("utf-8", { ignoreBOM: true }).decode(tokenizer.pieces[id]);
   return { loss: thought.loss, likeliest: thought.likeliest.map(([id, probability]) => ({ id, text: spell(id), probability })) };
 }
 
-/** Write. Post {news: "prompt", pieces, notes}, then {news: "words", pieces, thoughts, tokens, seconds} again and again,
-    and {news: "end", rest}. Thoughts are those of each id from the prompt's second on. */
+/** Write. Post {news: "prompt", pieces, notes, start}, where `start` is the first piece of the question, then
+    {news: "words", pieces, thoughts, tokens, seconds} again and again, and {news: "end", rest}. Thoughts are
+    those of each id from the prompt's second on. */
 async function answer({ turn, number, epoch, kind, messages, sampling }) {
-  const model = modelOf(epoch);
+  const entry = entryOf(epoch);
+  const { model, tokenizer } = entry;
   const began = performance.now();
-  const { ids, notes } = prompted(kind, messages, model.context);
-  postMessage({ news: "prompt", turn, notes, pieces: pieces(ids, new Spelling(column.tokenizer)) });
-  const spelling = new Spelling(column.tokenizer);
-  const ends = column.ends[kind];
+  const { ids, notes } = prompted(kind, messages, entry);
+  const start = kind === "text" ? 0 : ids.lastIndexOf(tokenizer.turns.user) + 1;
+  postMessage({ news: "prompt", turn, notes, start, pieces: pieces(ids, new Spelling(tokenizer)) });
+  const spelling = new Spelling(tokenizer);
+  const ends = tokenizer.ends[kind];
   let words = { pieces: [], thoughts: [] };
   let tokens = 0;
   let first = null; // the time of the first token
   let last = -Infinity;
   for (const { id, judged } of write(model, ids, sampling, ends)) {
-    words.thoughts.push(...judged.map(named));
-    words.pieces.push(...(ends.has(id) ? [{ id, text: "", name: column.tokenizer.names[id] }] : pieces([id], spelling)));
+    words.thoughts.push(...judged.map((each) => named(each, tokenizer)));
+    words.pieces.push(...(ends.has(id) ? [{ id, text: "", name: tokenizer.names[id] }] : pieces([id], spelling)));
     tokens += 1;
     const now = performance.now();
     first ??= now;
@@ -115,7 +119,7 @@ async function answer({ turn, number, epoch, kind, messages, sampling }) {
 
 /** What another epoch thinks of a text. Post {news: "compared", thoughts} again and again. */
 async function judge({ turn, number, epoch, ids, length, candidates }) {
-  const model = modelOf(epoch);
+  const { model } = entryOf(epoch);
   let thoughts = [];
   let last = performance.now();
   for (const judged of compare(model, ids, length, candidates)) {
@@ -130,7 +134,7 @@ async function judge({ turn, number, epoch, ids, length, candidates }) {
   postMessage({ news: "compared", turn, thoughts, stopped: number <= column.stoppedUpTo });
 }
 
-const TASKS = { begin, weights, forget, write: answer, compare: judge };
+const TASKS = { tokenizer, weights, forget, write: answer, compare: judge };
 let queue = Promise.resolve();
 
 onmessage = ({ data }) => {

@@ -1,0 +1,233 @@
+"""What the demo serves: its page, and the parts of the models that are chosen there, made when they
+are asked for.
+
+A part is found by its name in a table that the page and the parts before it filled.
+"""
+
+import contextlib
+import functools
+import re
+import threading
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tokenmill.core import paths
+from tokenmill.core.errors import UserError
+from tokenmill.core.files import sha256_of
+from tokenmill.demo.models import Models, Offer
+from tokenmill.evaluation.results import read_evaluation
+from tokenmill.formats.token_index import METADATA_FILE, read_index_metadata
+from tokenmill.formats.tokenizer import read_tokenizer
+from tokenmill.model.manifest import WEIGHTS, read_manifest
+from tokenmill.publish.parts import PackedEpoch, script, tokenizer_name, tokenizer_part
+from tokenmill.publish.talk import questions_of, read_report, talking_page
+from tokenmill.reports.page import environment
+from tokenmill.runs.find import FoundModel
+from tokenmill.stage import describe
+
+if TYPE_CHECKING:  # it loads PyTorch, and the page comes without it
+    from tokenmill.evaluation.trace import Tracer
+
+FRAME = """\
+{% extends "page.html" %}
+{% block title %}Demo · TokenMill{% endblock %}
+{% block style %}
+{% include "answers.css" %}
+{% endblock %}
+{% block content %}
+<header>
+<p class="eyebrow">TokenMill · demo</p>
+<h1>Ask the model</h1>
+</header>
+<!-- talk -->
+{% endblock %}
+"""
+"""The page where the workspace has no report of its run."""
+
+ABOUT = "Every model runs in this page."
+TRACED = "Only an answer that you look up in the training text goes to the program that serves it."
+UNTRACED = "Nothing that you write leaves it."
+
+PACKED_EPOCHS = 4
+"""The most epochs whose weights are kept for the next part: those of two columns and the epochs
+before them."""
+
+EXACT_PARAMETERS = 10_000_000
+"""A model of at most so many parameters comes in float32, as it was trained: 53 MB in base64, which
+take a second. A larger one comes in int8, a quarter of that."""
+
+MOST_PARAMETERS = 1_000_000_000
+"""A larger model is refused: a browser would write less than a token a second."""
+
+
+@dataclass
+class Pages:
+    """The page and its parts. It is thread-safe."""
+
+    models: Models
+    sampling: Mapping[str, Any]
+    """What the page's fields begin with."""
+    examples: Sequence[Mapping[str, Any]]
+    """Prompts to click on where there is no report, as `questions_of` has them."""
+    open_tracer: Callable[[], "Tracer"]
+    """Opens the index of the workspace's training text."""
+    _numbers: dict[Hashable, int] = field(default_factory=dict, repr=False)
+    """A number for each model that was ever offered."""
+    _offered: dict[str, tuple[Offer, int]] = field(default_factory=dict, repr=False)
+    """The epochs that were ever offered, by the name of the part that describes each."""
+    _tokenizers: dict[str, str] = field(default_factory=dict, repr=False)
+    _weights: dict[str, FoundModel] = field(default_factory=dict, repr=False)
+    """Where the weights of each part are."""
+    _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
+
+    def __post_init__(self) -> None:
+        """Keep what was read of the last models, and of the index."""
+        self._packed = functools.lru_cache(PACKED_EPOCHS)(_packed)
+        self._tracer = functools.lru_cache(1)(lambda _version: self.open_tracer())
+
+    def prepare(self) -> None:
+        """Read the model that the page begins with. Errors come when it is asked for."""
+        with contextlib.suppress(UserError, OSError):
+            offer = self.models.offers()[0]
+            self._read(self.models.find(offer, offer.epochs))
+
+    def page(self) -> str:
+        """The page, with the models that exist now: the run report, where it is that of the
+        workspace's model, or else a page of its own.
+
+        Raises:
+            UserError: there is no model any more.
+        """
+        offers = self.models.offers()
+        shown = [{"label": offer.label, "epochs": list(self._epochs(offer))} for offer in offers]
+        traced = self._traced_tokenizer()
+        frame, questions = self._frame(offers[0])
+        data = {
+            "asks": any(question["kind"] == "user" for question in questions) or not questions,
+            "folder": "parts",
+            "models": shown,
+            "questions": questions,
+            "sampling": self.sampling,
+            "trace": traced,
+            "unreachable": "`tokenmill demo` has ended or does not know it; start it again",
+        }
+        return talking_page(
+            frame,
+            data,
+            about=f"{ABOUT} {TRACED if traced else UNTRACED}",
+            blocks={},
+            code=("talk.js", "trace.js"),
+            policy=" 'self'; connect-src 'self'",
+        )
+
+    def part(self, name: str) -> str | None:
+        """The script that hands the page a part, or a sentence why it cannot; None for a name that
+        no page knows."""
+        try:
+            if name in self._offered:
+                return script(name, self._describe(*self._offered[name]))
+            if name in self._tokenizers:
+                return script(name, self._tokenizers[name])
+            if name in self._weights:
+                return script(name, self._part_of(self._weights[name], name))
+        except (UserError, OSError) as error:
+            return script(name, None, _sentence(error))
+        return None
+
+    def trace(self, text: str) -> dict[str, Any]:
+        """Where a text stands in the training text, as JSON; or the `problem`."""
+        try:
+            with self._lock:
+                version = _version(self.models.root / paths.INDEX / METADATA_FILE)
+                found = self._tracer(version).trace(text)
+        except (UserError, OSError) as error:
+            return {"problem": _sentence(error)}
+        return found.model_dump() | {"pieces": found.pieces()}
+
+    def _epochs(self, offer: Offer) -> Iterable[dict[str, Any]]:
+        """The epochs of a model as the page knows them."""
+        for number in range(1, offer.epochs + 1) if offer.epochs else [0]:
+            part = self._part(offer, number)
+            self._offered[part] = (offer, number)
+            yield {"number": number or None, "name": offer.name_of(number), "part": part}
+
+    def _part(self, offer: Offer, epoch: int) -> str:
+        """The name of the part that describes an epoch of a model, always the same."""
+        number = self._numbers.setdefault((offer.rev, offer.folder), len(self._numbers))
+        return f"about-{number}-{epoch}"
+
+    def _frame(self, run: Offer) -> tuple[str, Sequence[Mapping[str, Any]]]:
+        """The page around, and its examples. A finished run of the workspace is the first offer."""
+        root = self.models.root
+        with contextlib.suppress(UserError, OSError):
+            manifest = read_manifest(root / paths.MODEL)
+            report = read_report(root, manifest.fingerprint)
+            epochs = {n: self._part(run, n) for n in range(1, manifest.epochs + 1)}
+            return report, questions_of(read_evaluation(root / paths.EVALUATION), epochs)
+        frame = environment().from_string(FRAME).render()
+        return frame, self.examples
+
+    def _traced_tokenizer(self) -> str | None:
+        """The name of the tokenizer whose texts can be traced; None if there is no index."""
+        root = self.models.root
+        with contextlib.suppress(UserError, OSError):
+            if read_index_metadata(root / paths.INDEX).parts:
+                return tokenizer_name(sha256_of(root / paths.TOKENIZER))
+        return None
+
+    def _describe(self, offer: Offer, epoch: int) -> str:
+        checkpoint = self.models.find(offer, epoch)
+        packed = self._read(checkpoint)
+        self._weights |= dict.fromkeys(packed.parts, checkpoint)
+        return packed.description()
+
+    def _part_of(self, checkpoint: FoundModel, name: str) -> str:
+        packed = self._read(checkpoint)
+        if name not in packed.parts:
+            raise UserError(f"{checkpoint.name} has changed meanwhile; load the page again.")
+        return packed.part(name)
+
+    def _read(self, checkpoint: FoundModel) -> PackedEpoch:
+        """The weights of a model as they are on disk now; one is read after the other."""
+        with self._lock:
+            version = _version(checkpoint.folder / WEIGHTS, checkpoint.tokenizer)
+            packed, tokenizer = self._packed(checkpoint, version)
+            self._tokenizers[packed.tokenizer] = tokenizer
+            return packed
+
+
+def _version(*files: Path) -> tuple[int, ...] | None:
+    """What changes when a new run replaces one of the files; None if one is missing."""
+    try:
+        stats = [file.stat() for file in files]
+    except OSError:
+        return None
+    return tuple(value for one in stats for value in (one.st_ino, one.st_size, one.st_mtime_ns))
+
+
+def _packed(checkpoint: FoundModel, _version: tuple[int, ...] | None) -> tuple[PackedEpoch, str]:
+    """The weights of a model, and the part with its tokenizer."""
+    from tokenmill.model.huggingface import load_model  # noqa: PLC0415 (loads PyTorch)
+    from tokenmill.publish.weights import pack  # noqa: PLC0415
+    from tokenmill.runs.writer import check_tokenizer  # noqa: PLC0415
+
+    tokenizer = read_tokenizer(checkpoint.tokenizer)
+    weights = checkpoint.folder / WEIGHTS
+    if weights.exists() and weights.stat().st_size > 4 * MOST_PARAMETERS:
+        raise UserError(
+            f"{checkpoint.name} has more than {MOST_PARAMETERS:,} parameters, and a browser would "
+            "write less than a token a second with it; `tokenmill generate` lets it write."
+        )
+    model = load_model(checkpoint.folder)
+    count = sum(parameter.numel() for parameter in model.parameters())
+    check_tokenizer(checkpoint, model, tokenizer)
+    number = re.fullmatch(r"epoch-(\d+)", checkpoint.folder.name)
+    precision = "float32" if count <= EXACT_PARAMETERS else "int8"
+    packed = pack(model, tokenizer, epoch=int(number[1]) if number else 0, precision=precision)
+    return packed, tokenizer_part(tokenizer)
+
+
+def _sentence(error: Exception) -> str:
+    return describe(error) if isinstance(error, OSError) else str(error)
