@@ -284,11 +284,17 @@ def test_dvc_sets_lists_and_empties_them_again(tmp_path: Path):
         # ruamel.yaml 0.19: no YAML if a list with a comment becomes `[]`
         ("evaluate.prompts", "[]", "auto"),
         ("clean.columns", "[a, b]", "null"),
+        ("data.mixture", "{chats: 2, web: 0.5}", "null"),
     ):
         apply_overrides(path, [f"{name}={value}"])
         assert read_yaml(path) != before
         apply_overrides(path, [f"{name}={none}"])
         assert read_yaml(path) == before
+    apply_overrides(path, ["data.mixture={chats: 2, web: 0.5}"])
+    apply_overrides(path, ["data.mixture.chats=3"])
+    assert read_yaml(path)["data"]["mixture"] == {"chats": 3, "web": 0.5}
+    apply_overrides(path, ["data.mixture=null", "data.mixture={books: 2}"])
+    assert read_yaml(path)["data"]["mixture"] == {"books": 2}
 
 
 def test_stage_reads_only_its_own_sections(write: Write):
