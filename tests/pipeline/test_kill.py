@@ -16,6 +16,7 @@ import psutil
 import pytest
 from ruamel.yaml import YAML
 
+from tests.faults.material import OUTPUTS
 from tests.pipeline.project import Project, ran
 
 pytestmark = [
@@ -30,7 +31,7 @@ MANY = 500
 is there."""
 
 
-def start(project: Project) -> subprocess.Popen[bytes]:
+def start(project: Project, *arguments: str) -> subprocess.Popen[bytes]:
     """`dvc repro` in the background, in a process group of its own.
 
     DVC starts stages through $SHELL: bash becomes the command that it runs, dash stays between it
@@ -38,7 +39,7 @@ def start(project: Project) -> subprocess.Popen[bytes]:
     """
     with (project.root.parent / "log").open("ab") as log:
         return subprocess.Popen(
-            ["dvc", "repro", "train"],
+            ["dvc", "repro", *(arguments or ["train"])],
             cwd=project.root,
             env=project.env | {"SHELL": "/bin/sh"},
             stdout=log,
@@ -47,14 +48,14 @@ def start(project: Project) -> subprocess.Popen[bytes]:
         )
 
 
-def trainer_of(dvc: subprocess.Popen[bytes]) -> psutil.Process:
-    """The trainer below a running `dvc repro`, once there is one."""
+def process_of(stage: str, dvc: subprocess.Popen[bytes]) -> psutil.Process:
+    """The process of a stage below a running `dvc repro`, once there is one."""
 
     def find() -> psutil.Process | None:
-        assert dvc.poll() is None, "dvc ended before it trained"
+        assert dvc.poll() is None, f"dvc ended before {stage} began"
         for child in psutil.Process(dvc.pid).children(recursive=True):
             with contextlib.suppress(psutil.Error):
-                if child.cmdline()[1:] == ["-m", "stages", "train"]:
+                if child.cmdline()[1:] == ["-m", "stages", stage]:
                     return child
         return None
 
@@ -87,7 +88,7 @@ def test_kills_ctrl_c_and_damage_end_in_the_bytes_of_a_quiet_run(finished: Proje
     chance = random.Random(7)
     for victim in ("trainer", "DVC", "both"):
         dvc = start(finished)
-        trainer = trainer_of(dvc)
+        trainer = process_of("train", dvc)
         wait_for_progress(finished)
         time.sleep(chance.random() * 0.2)
         for pid in {"trainer": [trainer.pid], "DVC": [dvc.pid], "both": [dvc.pid, trainer.pid]}[
@@ -112,11 +113,34 @@ def test_kills_ctrl_c_and_damage_end_in_the_bytes_of_a_quiet_run(finished: Proje
     assert finished.digest(*outputs) == quiet.digest(*outputs)
 
 
+@pytest.mark.parametrize("stage", ["index", "trace"])
+def test_kills_of_a_short_stage_change_no_byte(finished: Project, stage: str) -> None:
+    """Of the stage, of DVC, of both, before it writes and while it does; nothing else is left."""
+    outputs = OUTPUTS[stage]
+    quiet = finished.digest(*outputs)
+    places = {(finished.root / name).parent for name in outputs}
+    names = {path for place in places for path in place.iterdir()}
+    chance = random.Random(stage)
+    for victim in ("stage", "DVC", "both", "stage"):
+        dvc = start(finished, "-sf", stage)
+        process = process_of(stage, dvc)
+        time.sleep(chance.random() * 2)
+        pids = {"stage": [process.pid], "DVC": [dvc.pid], "both": [dvc.pid, process.pid]}
+        for pid in pids[victim]:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        dvc.wait()
+        psutil.wait_procs([process], timeout=60)
+        assert ran(finished.repro("-sf", stage)) == [stage]
+        assert finished.digest(*outputs) == quiet
+        assert {path for place in places for path in place.iterdir()} == names
+
+
 def stop_by_ctrl_c(project: Project) -> int:
     """Train on until there is a new checkpoint, and type Ctrl-C; give the step after which it
     stopped."""
     dvc = start(project)
-    trainer_of(dvc)
+    process_of("train", dvc)
     wait_for_progress(project)
     os.killpg(dvc.pid, signal.SIGINT)
     assert dvc.wait(timeout=60) != 0
@@ -131,7 +155,7 @@ def test_a_value_edited_during_training_is_not_recorded(finished: Project) -> No
     finished.set(train__epochs=8)
     before = recorded(finished)
     dvc = start(finished)
-    trainer = trainer_of(dvc)
+    trainer = process_of("train", dvc)
     wait_for_progress(finished)
     trainer.suspend()
     finished.set(train__learning_rate=0.00123)

@@ -1,10 +1,16 @@
 """The index of the training text: the same tokens give the same files, and damage is refused."""
 
 import json
+import os
+import signal
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import pytest
 
+from tests.imports import ROOT
 from tests.tokens.packing import index_here
 from tokenmill.core.errors import UserError
 from tokenmill.formats.token_index import open_index, read_index_metadata
@@ -17,6 +23,31 @@ SPLITS = [
     TokenizeParams(split=split, val_fraction=0.3) for split in ("hash", "ends", "tail", "auto")
 ]
 
+SLOWLY = """
+import sys, time
+from pathlib import Path
+from tokenmill.tokens import index as module
+from tokenmill.tokens.params import TokenizeParams
+
+sort = module.divsufsort
+module.divsufsort = lambda content: time.sleep(0.03) or sort(content)
+clean, tokens, tokenizer_file, out = map(Path, sys.argv[1:5])
+module.build_index(
+    clean=clean,
+    tokens=tokens,
+    tokenizer_file=tokenizer_file,
+    out=out,
+    split=TokenizeParams(split="hash", val_fraction=0.3),
+    max_tokens=10**9,
+    part_bytes=int(sys.argv[5]),
+)
+"""
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    """The files of a folder."""
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
 
 @pytest.mark.parametrize("split", SPLITS, ids=lambda split: split.split)
 def test_the_same_tokens_give_the_same_files(
@@ -26,10 +57,7 @@ def test_the_same_tokens_give_the_same_files(
         index_here(tmp_path / name, prose, bpe_file, split, part_bytes=PART_BYTES)
         for name in ("one", "two")
     ]
-    first, second = (
-        {path.name: path.read_bytes() for path in folder.iterdir()} for folder in folders
-    )
-    assert first == second
+    assert contents(folders[0]) == contents(folders[1])
     found = open_index(folders[0], tmp_path / "one/tokens")
     assert len(found.places) > 1
     assert found.metadata.documents == len(found.documents)
@@ -76,3 +104,28 @@ def test_a_text_that_is_too_long_has_no_index(prose: Path, bpe_file: Path, tmp_p
     assert not read_index_metadata(folder).parts
     with pytest.raises(UserError, match=r"trace\.max_tokens"):
         open_index(folder, tmp_path / "tokens")
+
+
+@pytest.mark.skipif(os.name == "nt", reason="Windows has no kill -9")
+def test_a_killed_stage_leaves_the_index_as_it_was(
+    prose: Path, bpe_file: Path, tmp_path: Path
+) -> None:
+    """However many parts it has written; and the next run leaves nothing else."""
+    out = index_here(tmp_path, prose, bpe_file, SPLITS[0])
+    before = contents(out)
+    command = [sys.executable, "-c", SLOWLY, prose, tmp_path / "tokens", bpe_file, out, "500"]
+    environment = {"PYTHONPATH": f"{ROOT / 'src'}:{ROOT}", "PATH": "/usr/bin:/bin"}
+    for parts in (1, 3, 6):
+        child = subprocess.Popen(command, env=environment)
+        while len(list(tmp_path.glob(".index.tmp/*.sa"))) < parts:
+            assert child.poll() is None
+            time.sleep(0.005)
+        child.send_signal(signal.SIGKILL)
+        child.wait()
+        assert contents(out) == before
+    names = {path.name for path in tmp_path.iterdir()}
+    subprocess.run(command, env=environment, check=True)
+    assert {path.name for path in tmp_path.iterdir()} == names - {".index.tmp"}
+    quiet = index_here(tmp_path / "quiet", prose, bpe_file, SPLITS[0], part_bytes=500)
+    assert contents(out) == contents(quiet)
+    assert contents(out) != before

@@ -14,6 +14,7 @@ from tests.tokens.clean_text import write_clean
 from tests.tokens.packing import pack_here
 from tokenmill.formats.token_file import read_metadata
 from tokenmill.tokens.params import TokenizeParams
+from tokenmill.tokens.unpack import unpack
 
 ROOM = 1 << 16
 """Bytes that a full disk has."""
@@ -30,6 +31,7 @@ def run(
         "from tokenmill.core.errors import UserError\n"
         "from tokenmill.tokens.train_tokenizer import train_tokenizer\n"
         "from tests.tokens.packing import pack_here\n"
+        "from tokenmill.tokens.index import build_index\n"
         "from tokenmill.tokens.params import TokenizeParams, TokenizerParams\n"
         "from tokenmill.tokens.unpack import unpack\n"
         "one, two, three = map(Path, sys.argv[1:4])\n"
@@ -44,17 +46,25 @@ def run(
 
 
 @pytest.fixture(scope="module")
-def noise(bpe_file: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
-    """A clean corpus that takes far more than ROOM, and its packed tokens."""
+def noise(bpe_file: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a clean corpus that takes far more than ROOM, and its tokens, packed and
+    unpacked."""
     folder = tmp_path_factory.mktemp("noise")
     digits = np.random.default_rng(0).integers(0, 10, (400, 2500)).astype(str)
-    clean = write_clean(folder / "clean", ["".join(row) for row in digits])
+    clean = write_clean(folder / "clean", [" ".join("".join(row)) for row in digits])
     pack_here(clean, bpe_file, folder / "packed", TokenizeParams(split="hash", val_fraction=0.3))
-    return clean, folder / "packed"
+    unpack(folder / "packed", folder / "tokens")
+    return folder
 
 
-PACK = "pack_here(one, two, three / 'out', TokenizeParams(split='hash', val_fraction=0.3))"
-UNPACK = "unpack(one, three / 'out')"
+PACK = (
+    "pack_here(one / 'clean', two, three / 'out', TokenizeParams(split='hash', val_fraction=0.3))"
+)
+UNPACK = "unpack(one / 'packed', three / 'out')"
+INDEX = (
+    "build_index(clean=one / 'clean', tokens=one / 'tokens', tokenizer_file=two, out=three / 'out',"
+    " split=TokenizeParams(split='hash', val_fraction=0.3), max_tokens=10**9)"
+)
 ATTEMPT = """
 try:
     {}
@@ -65,12 +75,11 @@ print(sorted(path.name for path in three.iterdir()))
 
 
 @linux
-@pytest.mark.parametrize("work", [PACK, UNPACK])
+@pytest.mark.parametrize("work", [PACK, UNPACK, INDEX], ids=["pack", "unpack", "index"])
 @pytest.mark.parametrize("limit", ["disk", "file"])
 def test_full_disk_names_the_bytes_needed(
-    work, limit, noise, bpe_file: Path, tmp_path: Path
+    work: str, limit: str, noise: Path, bpe_file: Path, tmp_path: Path
 ) -> None:
-    clean, packed = noise
     attempt = ATTEMPT.format(work)
     if limit == "disk":
         if subprocess.run(
@@ -85,7 +94,7 @@ def test_full_disk_names_the_bytes_needed(
             + attempt
         )
         before = ()
-    ended = run(attempt, clean if work == PACK else packed, bpe_file, tmp_path, before=before)
+    ended = run(attempt, noise, bpe_file, tmp_path, before=before)
     assert ended.returncode == 0, ended.stderr
     sentence, left = ended.stdout.splitlines()
     why = "No space left on device" if limit == "disk" else "File too large"
@@ -96,11 +105,13 @@ def test_full_disk_names_the_bytes_needed(
     )
     assert found, sentence
     needed = int(found[1].replace(",", ""))
+    metadata = read_metadata(noise / "packed")
     if work == UNPACK:
-        metadata = read_metadata(packed)
         assert needed == 4 * (metadata.train.tokens + metadata.val.tokens)
+    elif work == INDEX:
+        assert needed == 4 * metadata.train.tokens
     else:
-        size = sum(path.stat().st_size for path in packed.glob("*.zst"))
+        size = sum(path.stat().st_size for path in (noise / "packed").glob("*.zst"))
         assert 0.8 * size < needed < 1.25 * size
     assert left == "[]"
 
@@ -108,7 +119,7 @@ def test_full_disk_names_the_bytes_needed(
 WRITE = """
 from tests.tokens.clean_text import PROSE, write_clean
 long = " ".join(PROSE) * (33_000_000 // sum(len(text.encode()) + 1 for text in PROSE))
-write_clean(one, [*PROSE, long + "the end", *PROSE[::-1]], shard_bytes=10**9)
+write_clean(one / "clean", [*PROSE, long + "the end", *PROSE[::-1]], shard_bytes=10**9)
 """
 PEAK = """
 import re
@@ -116,18 +127,17 @@ print(re.search(r"VmHWM:\\s*(\\d+) kB", Path("/proc/self/status").read_text())[1
 """
 LEARN = """
 params = TokenizerParams(type="bpe", vocab_size=400, sample_bytes=10**7)
-train_tokenizer(one, three / "tokenizer.json", params)
+train_tokenizer(one / "clean", three / "tokenizer.json", params)
 """
 
 
 @linux
 @pytest.mark.slow
 def test_longest_document_needs_less_than_700_mb(bpe_file: Path, tmp_path: Path) -> None:
-    clean = tmp_path / "clean"
-    written = run(WRITE, clean, bpe_file, tmp_path)
+    written = run(WRITE, tmp_path, bpe_file, tmp_path)
     assert written.returncode == 0, written.stderr
     for work in (LEARN, PACK):
-        ended = run(work + PEAK, clean, bpe_file, tmp_path)
+        ended = run(work + PEAK, tmp_path, bpe_file, tmp_path)
         assert ended.returncode == 0, ended.stderr
         assert int(ended.stdout) * 1024 < 7e8
     packed = read_metadata(tmp_path / "out")
