@@ -12,6 +12,7 @@ from tokenmill.core.files import write_text
 from tokenmill.core.params import PARAMS_FILE, Section, load
 from tokenmill.costs import TIMING, find_times, publish_times
 from tokenmill.display import say
+from tokenmill.evaluation.document_losses import read_documents
 from tokenmill.evaluation.results import Evaluation, read_evaluation
 from tokenmill.evaluation.trace import Traces, read_traces
 from tokenmill.formats.metrics import (
@@ -110,6 +111,7 @@ def _record(
             for result in evaluation.epochs
         ],
         traces=traces,
+        documents=read_documents(paths.VALIDATION_DOCUMENTS),
         validations=_validations(history[-1].step) if train.validate_every_steps else [],
     )
 

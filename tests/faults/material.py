@@ -47,7 +47,13 @@ OUTPUTS = {
     "index": ("data/index",),
     "data_report": ("reports/data.html", "metrics/data.json"),
     "train": ("models/gpt", "metrics/train.json", "metrics/history.csv", "metrics/steps.csv"),
-    "evaluate": ("reports/evaluation.json", "metrics/eval.json"),
+    "evaluate": (
+        "reports/evaluation.json",
+        "reports/validation_documents.csv",
+        "metrics/eval.json",
+        "metrics/loss_by_source.csv",
+        "metrics/loss_by_language.csv",
+    ),
     "trace": ("reports/answer_traces.json", "metrics/trace.json"),
     "report": ("reports/index.html", "reports/samples.md"),
 }

@@ -38,6 +38,7 @@ FINETUNED_METRICS = METRICS / "finetuned"
 
 REPORTS = Path("reports")
 EVALUATION = Path("reports/evaluation.json")
+VALIDATION_DOCUMENTS = Path("reports/validation_documents.csv")
 TRACES = Path("reports/answer_traces.json")
 SAMPLES = Path("reports/samples.md")
 FINETUNED_REPORT = Path("reports/finetuned.md")
