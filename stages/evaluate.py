@@ -6,14 +6,21 @@ from pathlib import Path
 from tokenmill.core import paths
 from tokenmill.core.files import write_json
 from tokenmill.core.params import load
+from tokenmill.evaluation.document_losses import (
+    GROUPS,
+    by_group,
+    write_documents,
+    write_table,
+)
 from tokenmill.evaluation.evaluate import evaluate
 from tokenmill.evaluation.prompts import EvaluateSections
 
 
 def main() -> None:
-    """Write reports/evaluation.json and metrics/eval.json about models/gpt."""
+    """Write reports/evaluation.json, reports/validation_documents.csv, metrics/eval.json and the
+    losses by source and by language about models/gpt."""
     params = load(EvaluateSections)
-    evaluation = evaluate(
+    evaluation, documents = evaluate(
         models=paths.MODEL,
         tokens=paths.TOKENS,
         tokenizer_file=paths.TOKENIZER,
@@ -22,4 +29,7 @@ def main() -> None:
         device=params.runtime.device,
     )
     write_json(paths.EVALUATION, evaluation.model_dump())
+    write_documents(paths.VALIDATION_DOCUMENTS, documents)
+    for group in GROUPS:
+        write_table(paths.METRICS / f"loss_by_{group}.csv", by_group(documents, group))
     write_json(paths.METRICS / "eval.json", evaluation.metrics(evaluation.epochs[-1]))

@@ -22,7 +22,7 @@ def main() -> None:
     what was forgotten. train.json beside it has the loss on held-out chats.
     """
     params = load(EvaluateSections)
-    evaluation = evaluate(
+    evaluation, _ = evaluate(
         models=paths.FINETUNED,
         tokens=paths.TOKENS,
         tokenizer_file=paths.TOKENIZER,

@@ -7,6 +7,7 @@ from tokenmill.core import paths
 from tokenmill.core.files import write_json
 from tokenmill.core.params import Section, load
 from tokenmill.display import say
+from tokenmill.evaluation.document_losses import read_documents
 from tokenmill.evaluation.results import read_evaluation
 from tokenmill.evaluation.trace import Tracer, Traces, TracesFile, trace_evaluation
 from tokenmill.formats.token_index import read_index_metadata
@@ -50,6 +51,7 @@ def _traces(params: Params) -> Traces:
     )
     return trace_evaluation(
         read_evaluation(paths.EVALUATION),
+        read_documents(paths.VALIDATION_DOCUMENTS),
         tracer,
         tokens=paths.TOKENS,
         tokenizer_file=paths.TOKENIZER,

@@ -29,7 +29,7 @@ PAGES = "reports"
 LAYERS = (
     ("core",),
     ("formats",),
-    ("words", "executor", "byte_code"),
+    ("words", "languages", "executor", "byte_code"),
     ("costs", "git", "stage", "inputs"),
     ("display",),
     ("sample", "data", "tokens", "model"),

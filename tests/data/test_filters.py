@@ -9,15 +9,9 @@ from tests.data import filter_reference as reference
 from tests.data.material import filters
 from tokenmill.core.errors import UserError
 from tokenmill.data import filters as filters_module
-from tokenmill.data.filters import (
-    LANGUAGE_CHARS,
-    Languages,
-    detect_languages,
-    drop_reasons,
-    first_broken_rule,
-    known_languages,
-)
+from tokenmill.data.filters import Languages, drop_reasons, first_broken_rule
 from tokenmill.data.repetition import lines_of, repeated_ngrams, repeated_spans, words_of
+from tokenmill.languages import LANGUAGE_CHARS, detect_languages, known_languages
 
 QUALITY = filters(gopher_quality=True, gopher_min_words=3, gopher_stop_words=1)
 REPETITION = filters(gopher_repetition=True)

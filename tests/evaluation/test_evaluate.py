@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Any
 
+import polars as pl
 import pytest
 
 from tests.evaluation.trained import ANSWER, make_tokenizer_file, train_a_model
@@ -46,7 +47,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def measured(folder: Path, **changes: Any) -> Evaluation:
+def measured_with_documents(folder: Path, **changes: Any) -> tuple[Evaluation, pl.DataFrame]:
     return evaluate(
         models=folder / "model",
         tokens=folder / "tokens",
@@ -55,6 +56,10 @@ def measured(folder: Path, **changes: Any) -> Evaluation:
         params=EvaluateParams.model_validate(PARAMS | changes),
         device="cpu",
     )
+
+
+def measured(folder: Path, **changes: Any) -> Evaluation:
+    return measured_with_documents(folder, **changes)[0]
 
 
 def test_every_epoch_is_measured(made: Path):

@@ -1,16 +1,18 @@
 """What of a text stands in the training text: spans with their passages, prompts with what is
 expected of them, and validation documents."""
 
+import math
 from pathlib import Path
 
 import numpy as np
+import polars as pl
 import pytest
 
 from tests.tokens.clean_text import write_clean
 from tests.tokens.packing import index_here
 from tokenmill.core.errors import UserError
-from tokenmill.evaluation.results import Question
-from tokenmill.evaluation.trace import PASSAGE_CHARS, Tracer
+from tokenmill.evaluation.results import EpochResult, Evaluation, Question
+from tokenmill.evaluation.trace import PASSAGE_CHARS, Tracer, Traces, trace_evaluation
 from tokenmill.formats.chat import render_chat
 from tokenmill.tokens.params import TokenizeParams, TokenizerParams
 from tokenmill.tokens.train_tokenizer import train_tokenizer
@@ -90,8 +92,60 @@ def test_a_planted_passage_is_found(tracer: Tracer) -> None:
     texts = ["A new one: word1 word2", planted, "word3 word4 and the end"]
     ids = [token for text in texts for token in [*tokenizer.encode(text), tokenizer.eot_id]]
     documents, passages = tracer.overlap(np.array(ids), 5)  # `word7` is letters and digits: two
-    assert documents.tolist() == [1]
+    assert documents.tolist() == [False, True, False]
     assert [span.passages[0].text for span in passages] == ["word7 word8 word9 word10"]
+
+
+VALIDATION = [f"So: {LONG[:60]}.", "Something else.", f"Or {LONG[50:110]}"]
+
+
+@pytest.fixture
+def losses() -> pl.DataFrame:
+    """Of VALIDATION, at two epochs."""
+    sizes = [len(text) for text in VALIDATION]
+    return pl.DataFrame(
+        {"epoch": [1] * 3 + [2] * 3, "bytes": 2 * sizes, "loss": [9.0, 9.0, 9.0, 1.0, 7.0, 2.0]}
+    )
+
+
+def traced(folder: Path, losses: pl.DataFrame, overlap_words: int) -> Traces:
+    """What VALIDATION shares with the training text."""
+    sources = [*SOURCES[:-1], *["validation.txt"] * 3]
+    clean = write_clean(folder / "clean", [*DOCUMENTS[:-1], *VALIDATION], sources=sources)
+    file = folder / "tokenizer.json"
+    train_tokenizer(clean, file, TokenizerParams(type="bpe", vocab_size=300, sample_bytes=10**6))
+    index = index_here(folder, clean, file, TokenizeParams(split="auto", val_fraction=0.1))
+    numbers = dict.fromkeys(("train_loss", "val_loss", "perplexity", "bits_per_byte"), 1.0)
+    epochs = [EpochResult(epoch=epoch, answers=[], **numbers) for epoch in (1, 2)]
+    return trace_evaluation(
+        Evaluation(questions=[], epochs=epochs),
+        losses,
+        Tracer.open(index, folder / "tokens", file, min_words=2),
+        tokens=folder / "tokens",
+        tokenizer_file=file,
+        overlap_words=overlap_words,
+        validation_bytes=None,
+    )
+
+
+def test_the_clean_part_is_what_shares_nothing(tmp_path: Path, losses: pl.DataFrame) -> None:
+    """At the last epoch; a planted passage is the difference from the whole."""
+    found = traced(tmp_path / "some", losses, 10)
+    assert (found.overlapping_documents, found.validation_documents) == (2, 3)
+    expected = 7 / math.log(2) / len(VALIDATION[1])
+    assert found.clean_bits_per_byte == pytest.approx(expected)
+    assert found.metrics()["clean_bits_per_byte"] == pytest.approx(expected, rel=1e-5)
+    whole = traced(tmp_path / "none", losses, 50)
+    assert whole.overlapping_documents == 0
+    assert whole.clean_bits_per_byte == pytest.approx(10 / math.log(2) / sum(map(len, VALIDATION)))
+
+
+def test_without_a_loss_of_each_nothing_is_clean(tmp_path: Path, losses: pl.DataFrame) -> None:
+    found = traced(tmp_path / "none", losses.clear(), 10)
+    assert found.clean_bits_per_byte is None
+    assert "clean_bits_per_byte" not in found.metrics()
+    with pytest.raises(UserError, match="4 documents"):
+        traced(tmp_path / "more", pl.concat([losses, losses[-1:]]), 10)
 
 
 def test_text_without_words_has_no_spans(tracer: Tracer) -> None:

@@ -37,7 +37,12 @@ def test_first_repro_runs_every_stage_and_the_second_none(
 
 def test_every_stage_gives_the_same_bytes_again(finished: Project) -> None:
     outputs = ("data", "models", "metrics/train.json", "metrics/eval.json", "metrics/history.csv")
-    reports = ("reports/data.html", "reports/evaluation.json", "reports/answer_traces.json")
+    reports = (
+        "reports/data.html",
+        "reports/evaluation.json",
+        "reports/validation_documents.csv",
+        "reports/answer_traces.json",
+    )
     before = finished.digest(*outputs, *reports)
     lock = lock_without_times(finished)
     page = without_times(finished)

@@ -1,8 +1,11 @@
 """Everything that the stage `report` reads, in a folder, with hostile text wherever a page could
 show it."""
 
+import math
 import shutil
 from pathlib import Path
+
+import polars as pl
 
 from tests.imports import ROOT
 from tests.reports.data_material import HOSTILE, REPORT
@@ -15,6 +18,7 @@ from tokenmill.evaluation.benchmark_results import (
     EpochScore,
     Estimate,
 )
+from tokenmill.evaluation.document_losses import DocumentLoss, write_documents
 from tokenmill.evaluation.results import Answer, EpochResult, Evaluation, Question
 from tokenmill.evaluation.trace import Passage, PromptTrace, Trace, TracedSpan, Traces
 from tokenmill.formats.token_file import Part, SourceRun, TokenMetadata, write_metadata
@@ -123,6 +127,7 @@ def traces() -> Traces:
         validation_documents=10,
         overlapping_documents=1,
         overlaps=[span],
+        clean_bits_per_byte=1.625,
     )
 
 
@@ -173,6 +178,27 @@ def benchmarks(epochs: int = 3) -> BenchmarksFile:
     return BenchmarksFile(overlap_words=13, results=[choices, words])
 
 
+def documents(
+    epochs: int, sources: tuple[str, ...] = (HOSTILE, "b"), languages: tuple[str, ...] = ("en",)
+) -> pl.DataFrame:
+    """The losses of six validation documents, whose bits are as many as their bytes at the last
+    epoch."""
+    rows = [
+        DocumentLoss(
+            epoch=epoch,
+            document=number + 1,
+            source=sources[number % 3 % len(sources)],
+            language=languages[number % len(languages)],
+            tokens=50,
+            bytes=100 * (number + 1),
+            loss=100 * (number + 1) * math.log(2) * (1 + epochs - epoch),
+        )
+        for epoch in range(1, epochs + 1)
+        for number in range(6)
+    ]
+    return pl.DataFrame(rows)
+
+
 def prepare(folder: Path, epochs: int = 3) -> Path:
     """Write all of it."""
     metrics = folder / "metrics"
@@ -180,6 +206,7 @@ def prepare(folder: Path, epochs: int = 3) -> Path:
     write_json(folder / "reports/answer_traces.json", {"traces": traces().model_dump()})
     benchmarks = BenchmarksFile(overlap_words=13, results=[])
     write_json(folder / "reports/benchmarks.json", benchmarks.model_dump())
+    write_documents(folder / "reports/validation_documents.csv", documents(epochs))
     write_json(folder / "data/clean_report.json", REPORT)
     shard = shard_of(
         train=part_of(PER_EPOCH * TOKENS + 1, 130, 14_000, "a"),

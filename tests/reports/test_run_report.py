@@ -13,6 +13,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
+import polars as pl
 import pytest
 
 from stages import report as stage
@@ -24,12 +25,14 @@ from tests.reports.run_material import (
     PER_EPOCH,
     SOURCE,
     benchmarks,
+    documents,
     evaluation,
     prepare,
     write_timing,
 )
 from tokenmill.core.errors import UserError
 from tokenmill.core.files import write_json
+from tokenmill.evaluation.document_losses import write_documents
 from tokenmill.evaluation.results import EpochResult
 from tokenmill.reports.page import integer
 from tokenmill.training.history import RunState, ValidationRow
@@ -264,6 +267,43 @@ def test_answers_are_traced_to_the_training_text(source: str):
     assert '<mark title="2 places in 1 document">The capital of France</mark>' in source
     assert "The prompt stands in 3 documents, with the expected text" in words
     assert "1 of 10 documents" in words
+    assert "The others take 1.6250 bits per byte" in words
+
+
+def groups(page: str) -> list[list[str]]:
+    """The rows of the tables by source and by language."""
+    part = page[page.index('id="losses"') : page.index('id="epochs"')]
+    rows = re.findall(r'<tr><th scope="row">(.*?)</th>(.*?)</tr>', part)
+    return [[Page(name).words, *re.findall(r"<td>(.*?)</td>", cells)] for name, cells in rows]
+
+
+def test_losses_by_source_and_by_language(made: Path, tmp_path: Path, epochs: Epochs):
+    """Where there are several of them, of the last epoch, the largest first."""
+    folder = shutil.copytree(made, tmp_path / "groups")
+    table = documents(3, ("a", "b"), ("en", "de"))
+    table = table.with_columns(
+        loss=table["loss"] * pl.Series([1 if name == "a" else 2 for name in table["source"]]),
+        language=pl.Series([None if size == 600 else "en" for size in table["bytes"]]),
+    )
+    write_documents(folder / "reports/validation_documents.csv", table)
+    assert groups(epochs(folder)) == [
+        ["a", "4", "1.4\u202fkB", "1.0000"],
+        ["b", "2", "700\u202fB", "2.0000"],
+    ], "one language, and what is not clear"
+    table = table.with_columns(
+        source=pl.lit("a"), language=pl.Series([["de", None, "fr"][n % 3] for n in range(18)])
+    )
+    write_documents(folder / "reports/validation_documents.csv", table)
+    found = groups(epochs(folder))
+    assert [row[:2] for row in found] == [["fr", "2"], ["not clear", "2"], ["de", "2"]]
+
+
+def test_one_source_and_one_language_are_not_shown(made: Path, tmp_path: Path, epochs: Epochs):
+    folder = shutil.copytree(made, tmp_path / "one")
+    for source in ("a", None):
+        table = documents(3, ("a",)).with_columns(source=pl.lit(source, pl.String))
+        write_documents(folder / "reports/validation_documents.csv", table)
+        assert groups(epochs(folder)) == []
 
 
 def test_benchmarks_have_a_section(made: Path, tmp_path: Path, epochs: Epochs):

@@ -119,7 +119,7 @@ def test_full_disk_names_the_bytes_needed(
 WRITE = """
 from tests.tokens.clean_text import PROSE, write_clean
 long = " ".join(PROSE) * (33_000_000 // sum(len(text.encode()) + 1 for text in PROSE))
-write_clean(one, [*PROSE, long + "the end", *PROSE[::-1]], shard_bytes=10**9)
+write_clean(one / "clean", [*PROSE, long + "the end", *PROSE[::-1]], shard_bytes=10**9)
 """
 PEAK = """
 import re
@@ -127,18 +127,17 @@ print(re.search(r"VmHWM:\\s*(\\d+) kB", Path("/proc/self/status").read_text())[1
 """
 LEARN = """
 params = TokenizerParams(type="bpe", vocab_size=400, sample_bytes=10**7)
-train_tokenizer(one, three / "tokenizer.json", params)
+train_tokenizer(one / "clean", three / "tokenizer.json", params)
 """
 
 
 @linux
 @pytest.mark.slow
 def test_longest_document_needs_less_than_700_mb(bpe_file: Path, tmp_path: Path) -> None:
-    clean = tmp_path / "clean"
-    written = run(WRITE, clean, bpe_file, tmp_path)
+    written = run(WRITE, tmp_path, bpe_file, tmp_path)
     assert written.returncode == 0, written.stderr
     for work in (LEARN, PACK):
-        ended = run(work + PEAK, clean, bpe_file, tmp_path)
+        ended = run(work + PEAK, tmp_path, bpe_file, tmp_path)
         assert ended.returncode == 0, ended.stderr
         assert int(ended.stdout) * 1024 < 7e8
     packed = read_metadata(tmp_path / "out")

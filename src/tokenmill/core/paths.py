@@ -41,6 +41,7 @@ FINETUNED_METRICS = METRICS / "finetuned"
 
 REPORTS = Path("reports")
 EVALUATION = Path("reports/evaluation.json")
+VALIDATION_DOCUMENTS = Path("reports/validation_documents.csv")
 TRACES = Path("reports/answer_traces.json")
 BENCHMARK_RESULTS = Path("reports/benchmarks.json")
 SAMPLES = Path("reports/samples.md")

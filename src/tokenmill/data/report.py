@@ -9,7 +9,6 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from tokenmill.data.filters import detect_languages
 from tokenmill.data.params import CleanParams
 from tokenmill.data.sources import Found
 from tokenmill.formats.chat import readable
@@ -24,6 +23,7 @@ from tokenmill.formats.metrics import (
     Letters,
     Others,
 )
+from tokenmill.languages import detect_languages
 
 EXAMPLES = 3
 """The number of dropped documents that are shown for each reason."""

@@ -3,15 +3,17 @@
 A fine-tuned model and its base also answer questions of chats that fine-tuning never saw.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 from pydantic import Field
 
 from tokenmill.core.params import Section
 from tokenmill.display import Progress
+from tokenmill.evaluation.document_losses import MeasuredDocuments
 from tokenmill.evaluation.generate import Sampling, generate
 from tokenmill.evaluation.prompts import (
     MOST_OPENINGS,
@@ -26,15 +28,26 @@ from tokenmill.formats.chat import Document, readable
 from tokenmill.formats.measured import MeasuredText, measured_text
 from tokenmill.formats.token_file import Split, read_metadata
 from tokenmill.formats.tokenizer import TextTokenizer, read_tokenizer
+from tokenmill.languages import LANGUAGE_CHARS, detect_languages
 from tokenmill.model.device import Compute, DeviceName, choose_compute, configure_process
 from tokenmill.model.gpt import GPT
 from tokenmill.model.huggingface import load_model
 from tokenmill.model.manifest import Manifest, read_manifest
-from tokenmill.model.sequences import WholeText, bits_per_byte, mean_loss, perplexity
+from tokenmill.model.sequences import WholeText, bits_per_byte, perplexity, token_losses
+
+if TYPE_CHECKING:
+    import polars as pl
 
 NGRAM = 4
 """The length of the token n-grams whose recurrence counts as repetition (seq-rep-4, Welleck et al.
 2020, section 6.1)."""
+
+SURE = 0.65
+"""How sure the detection of a document's language must be, from 0 to 1, as FineWeb has it."""
+
+LEAST_BYTES = 60
+"""The UTF-8 bytes of a document below which its language is not clear: a few words may surely look
+like any."""
 
 
 class HeldOut(Section):
@@ -64,9 +77,14 @@ def evaluate(
     raw: Path,
     params: EvaluateParams,
     device: DeviceName,
-) -> Evaluation:
+) -> tuple[Evaluation, "pl.DataFrame"]:
     """Measure every epoch in the folder `models`; `raw` may hold the prompts. Model, tokenizer and
-    tokens must belong together."""
+    tokens must belong together.
+
+    Returns:
+        The results, and the loss of each validation document at each epoch
+        (evaluation/document_losses.py).
+    """
     manifest = read_manifest(models)
     metadata = read_metadata(tokens)
     tokenizer = read_tokenizer(tokenizer_file)
@@ -79,25 +97,57 @@ def evaluate(
         params, raw, tokens, tokenizer, context_length=manifest.model.context_length
     )
     prompts = encode_prompts(entries, tokenizer, context_length=manifest.model.context_length)
+    documents = MeasuredDocuments.of(texts["val"], tokenizer)
     results = []
+    document_losses = []
     with Progress("evaluate", manifest.epochs, "epoch") as progress:
         for epoch in range(1, manifest.epochs + 1):
             model = load_model(models / f"epoch-{epoch}", str(compute.device))
-            loss = {split: _loss(model, text, manifest, compute) for split, text in texts.items()}
-            results.append(
-                EpochResult(
-                    epoch=epoch,
-                    train_loss=loss["train"],
-                    val_loss=loss["val"],
-                    perplexity=perplexity(loss["val"]),
-                    bits_per_byte=bits_per_byte(
-                        loss["val"], tokens=len(texts["val"].ids) - 1, text_bytes=texts["val"].bytes
-                    ),
-                    answers=[answer(model, tokenizer, prompt, params) for prompt in prompts],
-                )
-            )
+            losses: dict[Split, np.ndarray] = {
+                split: _losses(model, text, manifest, compute) for split, text in texts.items()
+            }
+            answers = [answer(model, tokenizer, prompt, params) for prompt in prompts]
+            results.append(_result(epoch, losses, answers, texts["val"].bytes))
+            document_losses.append(documents.sums(losses["val"]))
             progress.advance(1)
-    return Evaluation(questions=[prompt.question for prompt in prompts], epochs=results)
+    languages = _languages(documents, tokenizer)
+    table = documents.table(document_losses, metadata.sources("val"), languages)
+    questions = [prompt.question for prompt in prompts]
+    return Evaluation(questions=questions, epochs=results), table
+
+
+def _result(
+    epoch: int, losses: Mapping[Split, np.ndarray], answers: list[Answer], val_bytes: int
+) -> EpochResult:
+    """What was measured at an epoch.
+
+    Args:
+        epoch: its number.
+        losses: the loss of each target of the measured texts.
+        answers: the answers to the prompts.
+        val_bytes: UTF-8 bytes of the measured validation text.
+    """
+    val_loss = float(losses["val"].mean())
+    return EpochResult(
+        epoch=epoch,
+        train_loss=float(losses["train"].mean()),
+        val_loss=val_loss,
+        perplexity=perplexity(val_loss),
+        bits_per_byte=bits_per_byte(val_loss, tokens=len(losses["val"]), text_bytes=val_bytes),
+        answers=answers,
+    )
+
+
+def _languages(documents: MeasuredDocuments, tokenizer: TextTokenizer) -> list[str | None]:
+    """The language of each document, where it is clear."""
+    import polars as pl  # noqa: PLC0415 (takes 0.2 s)
+
+    # A character has four bytes at most, and a token one at least
+    openings = map(tokenizer.decode_document, documents.openings(4 * LANGUAGE_CHARS))
+    texts = [text[:LANGUAGE_CHARS] for text in openings]
+    found = detect_languages(pl.Series(texts, dtype=pl.String))
+    is_sure = (pl.col("confidence") >= SURE) & pl.Series(documents.bytes >= LEAST_BYTES)
+    return found.select(pl.when(is_sure).then("language"))["language"].to_list()
 
 
 def _measured_texts(
@@ -109,18 +159,12 @@ def _measured_texts(
     return {"train": train, "val": val}
 
 
-def _loss(model: GPT, text: MeasuredText, manifest: Manifest, compute: Compute) -> float:
-    """The mean loss on a text, in nats per token."""
+def _losses(model: GPT, text: MeasuredText, manifest: Manifest, compute: Compute) -> np.ndarray:
+    """The loss of each target of a text, in nats."""
     sequences = WholeText(
         text.ids, context_length=manifest.model.context_length, device=compute.device
     )
-    return mean_loss(
-        model,
-        sequences,
-        np.arange(sequences.count),
-        micro_batch=manifest.train.batch_size,
-        compute=compute,
-    )
+    return token_losses(model, sequences, micro_batch=manifest.train.batch_size, compute=compute)
 
 
 def answer(model: GPT, tokenizer: TextTokenizer, prompt: Prompt, params: EvaluateParams) -> Answer:

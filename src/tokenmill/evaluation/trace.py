@@ -2,14 +2,18 @@
 it; and what of the fixed prompts and of the validation text stands there."""
 
 import itertools
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
+from tokenmill.core.errors import UserError
 from tokenmill.core.files import rounded
 from tokenmill.core.params import Section
+from tokenmill.core.paths import VALIDATION_DOCUMENTS, way_out
 from tokenmill.evaluation.results import Evaluation, Question
 from tokenmill.formats.chat import readable
 from tokenmill.formats.measured import measured_text
@@ -18,6 +22,9 @@ from tokenmill.formats.token_file import check_tokenizer
 from tokenmill.formats.token_index import open_index
 from tokenmill.formats.tokenizer import TextTokenizer, read_tokenizer
 from tokenmill.tokens.search import MatchingSpan, Search
+
+if TYPE_CHECKING:
+    import polars as pl
 
 PASSAGE_CHARS = 80
 """The most characters of training text that a passage shows on either side of a span."""
@@ -113,6 +120,9 @@ class Traces(Section):
     """Those of them with `overlap_words` words in a row that stand in the training text."""
     overlaps: list[TracedSpan]
     """The longest of these passages."""
+    clean_bits_per_byte: float | None
+    """The loss of the last epoch on the other documents; None if there are none, or too many to
+    know the loss of each."""
 
     @property
     def known(self) -> tuple[int, int]:
@@ -130,7 +140,10 @@ class Traces(Section):
             "expected_in_training": self.known,
             "validation_overlap": (self.overlapping_documents, self.validation_documents),
         }
-        return {name: rounded(part / whole) for name, (part, whole) in shares.items() if whole}
+        found = {name: rounded(part / whole) for name, (part, whole) in shares.items() if whole}
+        if self.clean_bits_per_byte is not None:
+            found["clean_bits_per_byte"] = rounded(self.clean_bits_per_byte)
+        return found
 
 
 @dataclass(frozen=True)
@@ -192,15 +205,14 @@ class Tracer:
         )
 
     def shared(self, texts: Sequence[str], min_words: int) -> tuple[np.ndarray, list[TracedSpan]]:
-        """Whether `min_words` words of each text stand in a row in the training text, as bool,
-        and the longest of these passages."""
+        """Whether `min_words` words of each text stand in a row in the training text, (texts,)
+        bool, and the longest of these passages."""
         ids = [token for text in texts for token in [*self._encode(text), self.tokenizer.eot_id]]
-        documents, spans = self.overlap(np.array(ids), min_words)
-        return np.isin(np.arange(len(texts)), documents), spans
+        return self.overlap(np.array(ids), min_words)
 
     def overlap(self, ids: np.ndarray, min_words: int) -> tuple[np.ndarray, list[TracedSpan]]:
-        """The numbers of the documents with `min_words` words in a row that stand in the training
-        text, and the longest of these passages.
+        """Whether each document has `min_words` words in a row that stand in the training text,
+        (documents,) bool, and the longest of these passages.
 
         Args:
             ids: documents, each followed by end-of-text.
@@ -208,11 +220,12 @@ class Tracer:
         """
         spans = self.search.spans(ids.tolist(), min_words=min_words)
         ends = np.flatnonzero(ids == self.tokenizer.eot_id)
-        documents = np.searchsorted(ends, [span.start for span in spans])
+        overlaps = np.zeros(len(ends), dtype=np.bool_)
+        overlaps[np.searchsorted(ends, [span.start for span in spans])] = True
         different = {tuple(ids[span.start : span.stop].tolist()): span for span in reversed(spans)}
         longest = sorted(different.items(), key=lambda item: (-item[1].words, item[1].start))
         traced = [self._traced(span, tokens, 0, 1) for tokens, span in longest[:MOST_OVERLAPS]]
-        return np.unique(documents), traced
+        return overlaps, traced
 
     def _traced(
         self, span: MatchingSpan, ids: Sequence[int], before: int, passages: int
@@ -308,6 +321,7 @@ class TracesFile(Section):
 
 def trace_evaluation(
     evaluation: Evaluation,
+    documents: "pl.DataFrame",
     tracer: Tracer,
     *,
     tokens: Path,
@@ -320,6 +334,7 @@ def trace_evaluation(
 
     Args:
         evaluation: the answers of every epoch.
+        documents: the loss of each validation document (evaluation/document_losses.py).
         tracer: for the training text of `tokens`.
         tokens: what `unpack` wrote, `data/tokens`.
         tokenizer_file: the tokenizer of these tokens.
@@ -329,17 +344,39 @@ def trace_evaluation(
     last = evaluation.epochs[-1]
     answers = zip(evaluation.questions, last.answers, strict=True)
     val = measured_text(tokens, "val", tokenizer_file, at_most=validation_bytes).ids[1:]
-    overlapping, overlaps = tracer.overlap(val, overlap_words)
+    overlaps, passages = tracer.overlap(val, overlap_words)
     return Traces(
         min_words=tracer.min_words,
         overlap_words=overlap_words,
         prompts=[
             tracer.prompt(question, question.in_order(answer)[0]) for question, answer in answers
         ],
-        validation_documents=int((val == tracer.tokenizer.eot_id).sum()),
-        overlapping_documents=len(overlapping),
-        overlaps=overlaps,
+        validation_documents=len(overlaps),
+        overlapping_documents=int(overlaps.sum()),
+        overlaps=passages,
+        clean_bits_per_byte=_bits_per_byte(
+            documents.filter(documents["epoch"] == last.epoch), ~overlaps
+        ),
     )
+
+
+def _bits_per_byte(documents: "pl.DataFrame", chosen: np.ndarray) -> float | None:
+    """The loss on some of the measured documents.
+
+    Args:
+        documents: the loss of each; none if there are too many.
+        chosen: whether to count each of them; (documents,) bool.
+    """
+    if documents.is_empty():
+        return None
+    if len(documents) != len(chosen):
+        raise UserError(
+            f"{VALIDATION_DOCUMENTS} has {len(documents):,} documents, the measured text "
+            f"{len(chosen):,}; {way_out(VALIDATION_DOCUMENTS)}."
+        )
+    sums = documents.filter(chosen).select("loss", "bytes").sum()
+    size = sums["bytes"].item()
+    return sums["loss"].item() / (math.log(2) * size) if size else None
 
 
 def read_traces(path: Path) -> Traces | None:

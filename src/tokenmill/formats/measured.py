@@ -28,6 +28,8 @@ class MeasuredText:
     the first id are targets."""
     bytes: int
     """UTF-8 bytes of the documents."""
+    numbers: np.ndarray
+    """The numbers of the documents in the split, ascending; (documents,) int64."""
 
 
 def measured_text(
@@ -47,7 +49,8 @@ def measured_text(
     ids = open_tokens(tokens, split)
     first = np.array([metadata.eot_id], DTYPE)
     if at_most is None or whole.bytes <= at_most:
-        return MeasuredText(np.concatenate([first, ids]), whole.bytes)
+        everything = np.arange(whole.documents, dtype=np.int64)
+        return MeasuredText(np.concatenate([first, ids]), whole.bytes, everything)
     # This needs `tokenizers`, which a machine that measures a GPU may lack
     from tokenmill.formats.tokenizer import read_tokenizer, token_bytes  # noqa: PLC0415
 
@@ -58,7 +61,7 @@ def measured_text(
     begins = np.concatenate([[0], ends])
     some = np.concatenate([ids[begins[number] : ends[number]] for number in chosen])
     lengths = np.array([len(each) for each in token_bytes(tokenizer)])
-    return MeasuredText(np.concatenate([first, some]), int(lengths[some].sum()))
+    return MeasuredText(np.concatenate([first, some]), int(lengths[some].sum()), chosen)
 
 
 def evenly_spread(count: int, at_most: int) -> np.ndarray:

@@ -9,15 +9,20 @@ layers: inputs, targets, and where the text of each position starts.
 
 import math
 import warnings
+from collections.abc import Callable
+from typing import TypeVar
 
 import numpy as np
 import psutil
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 from tokenmill.model.device import Compute, is_out_of_memory
 from tokenmill.model.gpt import GPT, loss_of
-from tokenmill.model.ops import IGNORED
+from tokenmill.model.ops import IGNORED, LOGITS_AT_A_TIME
+
+Done = TypeVar("Done")
 
 MAX_MEMORY_SHARE = 0.5
 """Tokens take at most this share of the host's free memory; the model needs the rest."""
@@ -212,6 +217,64 @@ def _as_tensor(tokens: np.ndarray) -> Tensor:
 
 
 @torch.no_grad()
+def token_losses(model: GPT, text: WholeText, *, micro_batch: int, compute: Compute) -> np.ndarray:
+    """The cross-entropy of each target of a text, in nats, without dropout; (targets,) float64.
+
+    Args:
+        model: the model.
+        text: the text.
+        micro_batch: the most sequences that go through the model at the same time. It is halved
+            when memory runs out, and fewer do if their logits are more than LOGITS_AT_A_TIME.
+    """
+    was_training = model.training
+    model.eval()
+    logits = text.heaviest * model.config.vocab_size
+    micro_batch = min(micro_batch, max(1, LOGITS_AT_A_TIME // logits))
+    losses = by_parts(
+        np.arange(text.count),
+        lambda index: _losses_of_each(model, text, index, compute),
+        micro_batch=micro_batch,
+    )
+    model.train(was_training)
+    return np.concatenate(losses).astype(np.float64)
+
+
+def _losses_of_each(model: GPT, text: WholeText, index: np.ndarray, compute: Compute) -> np.ndarray:
+    """The losses of the targets of these sequences."""
+    inputs_BT, targets_BT = text.gather(index)
+    with compute.autocast():
+        logits_BTV = model(inputs_BT)
+    targets_M = targets_BT.flatten()
+    losses_M = F.cross_entropy(
+        logits_BTV.flatten(0, 1).float(), targets_M, ignore_index=IGNORED, reduction="none"
+    )
+    return losses_M[targets_M != IGNORED].cpu().numpy()
+
+
+def by_parts(
+    index: np.ndarray,
+    work: Callable[[np.ndarray], Done],
+    *,
+    micro_batch: int,
+    shrink: bool = True,
+) -> list[Done]:
+    """What `work` makes of the numbers `index`, at most `micro_batch` of them at a time. That is
+    halved when memory runs out, if `shrink`."""
+    done: list[Done] = []
+    start = 0
+    while start < len(index):
+        part = index[start : start + micro_batch]
+        try:
+            done.append(work(part))
+            start += len(part)
+        except Exception as error:
+            if not is_out_of_memory(error) or micro_batch == 1 or not shrink:
+                raise
+            micro_batch //= 2
+    return done
+
+
+@torch.no_grad()
 def mean_loss(
     model: GPT,
     sequences: Sequences,
@@ -230,20 +293,17 @@ def mean_loss(
     """
     was_training = model.training
     model.eval()
-    losses = []
-    weights = []
-    start = 0
-    while start < len(index):
-        part = index[start : start + micro_batch]
-        try:
-            losses.append(loss_on(model, sequences, part, micro_batch=micro_batch, compute=compute))
-            weights.append(sequences.weight(part))
-            start += len(part)
-        except Exception as error:
-            if not is_out_of_memory(error) or micro_batch == 1 or not shrink:
-                raise
-            micro_batch //= 2
+    done = by_parts(
+        index,
+        lambda part: (
+            loss_on(model, sequences, part, micro_batch=micro_batch, compute=compute),
+            sequences.weight(part),
+        ),
+        micro_batch=micro_batch,
+        shrink=shrink,
+    )
     model.train(was_training)
+    losses, weights = zip(*done, strict=True)
     return float(np.average(torch.stack(losses).cpu().double().numpy(), weights=weights))
 
 

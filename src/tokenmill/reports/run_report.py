@@ -9,11 +9,13 @@ import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from tokenmill.costs import Cost, epoch_costs, read_timing
 from tokenmill.evaluation.benchmark_results import BenchmarksFile
+from tokenmill.evaluation.document_losses import GROUPS, Group, by_group
 from tokenmill.evaluation.results import EpochResult, Evaluation
 from tokenmill.evaluation.trace import Traces
 from tokenmill.formats.metrics import CleanReport
@@ -27,6 +29,9 @@ from tokenmill.reports.page import flat, render
 from tokenmill.training.history import EpochRow, StepRow, ValidationRow
 from tokenmill.training.schedule import Workload
 from tokenmill.words.warnings import training_warnings
+
+if TYPE_CHECKING:
+    import polars as pl
 
 
 @dataclass(frozen=True)
@@ -198,6 +203,8 @@ class RunRecord:
     """What the answers share with the training text; None if that has no index."""
     benchmarks: BenchmarksFile
     """What every epoch reaches on benchmarks, if there are any."""
+    documents: "pl.DataFrame"
+    """The loss of each validation document (evaluation/document_losses.py)."""
     validations: Sequence[ValidationRow] = ()
     """The validations within epochs."""
 
@@ -226,6 +233,7 @@ def render_run_report(run: RunRecord) -> str:
         last=evaluation.epochs[-1],
         verdict=verdict(evaluation),
         warnings=_warnings(run),
+        groups=_groups(run.documents),
         prompts=_prompts(evaluation),
         losses_by_epoch=_losses_by_epoch(evaluation),
         accuracy_by_epoch=_accuracy_by_epoch(run.benchmarks),
@@ -253,6 +261,18 @@ def _warnings(run: RunRecord) -> list[str]:
         bits_per_byte=last.bits_per_byte,
         frequencies=run.unigram_bits_per_byte,
     )
+
+
+def _groups(documents: "pl.DataFrame") -> dict[Group, list[dict[str, Any]]]:
+    """The losses of the last epoch by source and by language, the largest group first, where there
+    are several; a group without a name has None."""
+    last = documents.filter(documents["epoch"] == documents["epoch"].max())
+    tables = {group: by_group(last, group) for group in GROUPS}
+    return {
+        group: table.rename({group: "name"}).to_dicts()
+        for group, table in tables.items()
+        if table[group].drop_nulls().n_unique() > 1
+    }
 
 
 def _lines(run: RunRecord) -> list[EpochLine]:
