@@ -260,7 +260,7 @@ def test_the_stage_writes_metrics_and_two_lines(tmp_path, monkeypatch, capsys):
     values = parameters().model_dump_json()
     runtime = '{"data_engine": "local", "ray_address": null}'
     Path("params.yaml").write_text(
-        '{"data": {"raw": "in.jsonl", "encoding": "auto"}, '
+        '{"data": {"raw": "in.jsonl", "encoding": "auto", "mixture": null}, '
         f'"clean": {values}, "runtime": {runtime}}}'
     )
     stage.main()
