@@ -8,9 +8,17 @@ import pytest
 import torch
 
 from tests.model.small import small_config
+from tokenmill.model import sequences
 from tokenmill.model.device import Compute
 from tokenmill.model.gpt import GPT, build
-from tokenmill.model.sequences import Sequences, WholeText, bits_per_byte, mean_loss, perplexity
+from tokenmill.model.sequences import (
+    Sequences,
+    WholeText,
+    bits_per_byte,
+    mean_loss,
+    perplexity,
+    token_losses,
+)
 
 CPU = Compute(device=torch.device("cpu"), precision=torch.float32)
 INDEX = np.array([4, 0, 2, 3, 1])
@@ -90,6 +98,24 @@ def test_a_short_last_sequence_counts_by_its_targets(model: GPT):
     for micro_batch in (1, 2, 3):
         found = mean_loss(model, text, np.arange(3), micro_batch=micro_batch, compute=CPU)
         assert found == pytest.approx(expected, rel=1e-6)
+
+
+@pytest.mark.parametrize("most_logits", [1, 23 * 12 * 2, 10**9])
+def test_losses_of_tokens_are_those_of_the_mean(
+    model: GPT, most_logits: int, monkeypatch: pytest.MonkeyPatch
+):
+    """However many logits there may be at a time."""
+    monkeypatch.setattr(sequences, "LOGITS_AT_A_TIME", most_logits)
+    ids = np.random.default_rng(0).integers(23, size=4 * 12 + 5, dtype=np.int32)
+    text = WholeText(ids, context_length=12, device=CPU.device)
+    losses = token_losses(model.train(), text, micro_batch=3, compute=CPU)
+    assert model.training
+    assert losses.shape == (len(ids) - 1,)
+    whole = mean_loss(model, text, np.arange(text.count), micro_batch=3, compute=CPU)
+    assert losses.mean() == pytest.approx(whole, rel=1e-6)
+    last = WholeText(ids[-5:], context_length=12, device=CPU.device)
+    alone = mean_loss(model, last, np.arange(1), micro_batch=1, compute=CPU)
+    assert losses[-4:].mean() == pytest.approx(alone, rel=1e-6)
 
 
 def test_bits_per_byte_by_hand():

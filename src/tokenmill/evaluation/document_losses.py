@@ -83,8 +83,9 @@ class MeasuredDocuments:
             yield ids[begin:stop].tolist()
 
     def sums(self, losses: np.ndarray) -> np.ndarray:
-        """The loss of each document, (documents,) float64, from that of each target, (targets,)."""
-        return np.add.reduceat(losses, self.begins)
+        """The loss of each document, (documents,) float64, from that of each target, (targets,)
+        float32."""
+        return np.add.reduceat(losses, self.begins, dtype=np.float64)
 
     def table(
         self,
@@ -130,7 +131,7 @@ def by_group(documents: "pl.DataFrame", group: Group) -> "pl.DataFrame":
     byte; the largest group first."""
     import polars as pl  # noqa: PLC0415 (see above)
 
-    sums = documents.group_by("epoch", group).agg(
+    sums = documents.group_by("epoch", group, maintain_order=True).agg(
         documents=pl.len(), bytes=pl.sum("bytes"), loss=pl.sum("loss")
     )
     return (

@@ -127,10 +127,10 @@ def _result(
         answers: the answers to the prompts.
         val_bytes: UTF-8 bytes of the measured validation text.
     """
-    val_loss = float(losses["val"].mean())
+    val_loss = float(losses["val"].mean(dtype=np.float64))
     return EpochResult(
         epoch=epoch,
-        train_loss=float(losses["train"].mean()),
+        train_loss=float(losses["train"].mean(dtype=np.float64)),
         val_loss=val_loss,
         perplexity=perplexity(val_loss),
         bits_per_byte=bits_per_byte(val_loss, tokens=len(losses["val"]), text_bytes=val_bytes),

@@ -218,7 +218,7 @@ def _as_tensor(tokens: np.ndarray) -> Tensor:
 
 @torch.no_grad()
 def token_losses(model: GPT, text: WholeText, *, micro_batch: int, compute: Compute) -> np.ndarray:
-    """The cross-entropy of each target of a text, in nats, without dropout; (targets,) float64.
+    """The cross-entropy of each target of a text, in nats, without dropout; (targets,) float32.
 
     Args:
         model: the model.
@@ -236,7 +236,7 @@ def token_losses(model: GPT, text: WholeText, *, micro_batch: int, compute: Comp
         micro_batch=micro_batch,
     )
     model.train(was_training)
-    return np.concatenate(losses).astype(np.float64)
+    return np.concatenate(losses)
 
 
 def _losses_of_each(model: GPT, text: WholeText, index: np.ndarray, compute: Compute) -> np.ndarray:

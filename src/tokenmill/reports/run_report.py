@@ -267,7 +267,7 @@ def _groups(documents: "pl.DataFrame") -> dict[Group, list[dict[str, Any]]]:
     """The losses of the last epoch by source and by language, the largest group first, where there
     are several; a group without a name has None."""
     last = documents.filter(documents["epoch"] == documents["epoch"].max())
-    tables = {group: by_group(last, group) for group in GROUPS}
+    tables: dict[Group, pl.DataFrame] = {group: by_group(last, group) for group in GROUPS}
     return {
         group: table.rename({group: "name"}).to_dicts()
         for group, table in tables.items()
