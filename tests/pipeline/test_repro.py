@@ -123,7 +123,8 @@ def test_a_mixture_trains_again_on_the_same_tokens(finished: Project) -> None:
     before = finished.digest("data")
     finished.set(data__mixture={"train.jsonl": 0.5})
     said = finished.repro()
-    assert ran(said) == ["check", "data_report", "train", "evaluate", "trace", "report"]
+    names = ["check", "data_report", "train", "evaluate", "trace", "benchmark", "report"]
+    assert ran(said) == names
     assert finished.digest("data") == before
     manifest = json.loads((finished.root / "models/gpt/manifest.json").read_text())
     assert manifest["mixture"] == {"train.jsonl": 0.5}
