@@ -44,7 +44,8 @@ WRITE_EVERY = 1.0
 FIRST_VALIDATION = 50
 """The step of the first validation of a run to a target loss that has no other before it."""
 LEAST_GROWTH = 1.05
-MOST_GROWTH = 1.5
+SECOND_GROWTH = 1.5
+MOST_GROWTH = 2.0
 """The step of the next validation of such a run, relative to the last one."""
 
 
@@ -176,18 +177,19 @@ class RunState:
         """The step of the next validation, at which the loss may be at most `loss`.
 
         The last two losses are prolonged as a line over the logarithm of the step, but not by less
-        than a twentieth of the steps done, nor by more than half of them.
+        than a twentieth of the steps done, nor by more than as many again.
         """
         rows = self._validated()
         if not rows:
             return FIRST_VALIDATION
         done = rows[-1].step
-        reached = done * MOST_GROWTH
+        growth = SECOND_GROWTH
         if len(rows) > 1 and (fall := rows[-2].val_loss - rows[-1].val_loss) > 0:
             missing = max(rows[-1].val_loss - loss, 0.0) / fall
-            growth = min(missing * math.log(done / rows[-2].step), math.log(MOST_GROWTH))
-            reached = done * math.exp(growth)
-        return math.ceil(max(reached, done * LEAST_GROWTH))
+            # In logarithms, because the power may be too large for a number
+            most = math.log(MOST_GROWTH)
+            growth = math.exp(min(missing * math.log(done / rows[-2].step), most))
+        return math.ceil(done * max(growth, LEAST_GROWTH))
 
     def stopped_at(self, patience: int | None) -> int | None:
         """The step at the end of the first epoch whose last `patience` validations brought no lower
