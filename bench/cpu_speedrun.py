@@ -15,7 +15,7 @@ the mark, on any text.
 import argparse
 import subprocess
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -114,7 +114,8 @@ def run(options: argparse.Namespace) -> None:
             if options.nanogpt
             else (reach(preset, m, text, seed=s) for m in marks for s in options.seeds)
         )
-        show(rows, file)
+        for row in rows:
+            file.show(row)
 
 
 @dataclass(frozen=True)
@@ -166,13 +167,6 @@ def reach(preset: Preset, mark: float, text: Text, *, seed: int) -> Row:
 
 def _cost(seconds: float, tokens: int) -> Row:
     return {"seconds": round(seconds, 1), "tokens": tokens}
-
-
-def show(rows: Iterable[Row], file: RowFile) -> None:
-    """Print each row as soon as it is there, and write it."""
-    for row in rows:
-        print("  ".join(f"{name} {value}" for name, value in row.items()), flush=True)
-        file.add(row)
 
 
 def machine() -> str:

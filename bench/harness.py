@@ -68,6 +68,11 @@ class RowFile:
         """Write these rows behind the others."""
         self.replace([*self.rows, *rows])
 
+    def show(self, row: dict[str, Any]) -> None:
+        """Print a row and write it behind the others."""
+        print("  ".join(f"{name} {value}" for name, value in row.items()), flush=True)
+        self.add(row)
+
     def replace(self, rows: list[dict[str, Any]]) -> None:
         """Write these rows instead of the others."""
         self.rows = rows

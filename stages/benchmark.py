@@ -1,31 +1,14 @@
 """Stage `benchmark`: measure every epoch on benchmarks; without any, only say so."""
 
-from typing import Literal
-
-from pydantic import Field
-
 from tokenmill.core import paths
 from tokenmill.core.files import write_json
-from tokenmill.core.params import Section, load
+from tokenmill.core.params import DeviceParams, Section, load
 from tokenmill.display import say
 from tokenmill.evaluation.benchmark_items import BenchmarksParams
 from tokenmill.evaluation.benchmark_results import BenchmarksFile
 from tokenmill.evaluation.trace import Tracer
 from tokenmill.formats.token_index import read_index_metadata
-
-
-class OverlapParams(Section, extra="ignore"):
-    """The part of the section `trace` that this stage reads."""
-
-    overlap_words: int = Field(ge=1)
-    """The words in a row by which an item counts as contaminated."""
-
-
-class BenchmarkRuntime(Section, extra="ignore"):
-    """The part of the section `runtime` that this stage reads."""
-
-    device: Literal["auto", "cpu", "cuda", "mps"]
-    """The device on which the models run."""
+from tokenmill.tokens.params import OverlapParams
 
 
 class Params(Section):
@@ -33,7 +16,7 @@ class Params(Section):
 
     benchmarks: BenchmarksParams
     trace: OverlapParams
-    runtime: BenchmarkRuntime
+    runtime: DeviceParams
 
 
 def main() -> None:

@@ -1,6 +1,6 @@
 """How a training step grows with the model, on a CPU: python -m bench.training.growth
 
-Models of 0.5 to 134 million parameters make steps of 1,024 tokens (4 sequences of 256, drawn at
+Models of 0.7 to 135 million parameters make steps of 1,024 tokens (4 sequences of 256, drawn at
 random, vocabulary 1,024). TokenMill trains as nanoGPT does (`gpt2`, AdamW, float32), and by its own
 defaults; with `--nanogpt CHECKOUT` nanoGPT's model and optimizer take turns with it. Each has a
 process of its own. Nothing is compiled.
@@ -24,6 +24,7 @@ from bench.training import nanogpt
 from bench.training.peers import our_steps, their_steps
 from tokenmill.model.config import ModelConfig
 from tokenmill.model.gpt import parameter_count
+from tokenmill.planning.fit import heads_for
 from tokenmill.stage import report_errors
 from tokenmill.training.size import flops_per_token
 from tokenmill.words.units import si
@@ -50,10 +51,10 @@ class Size:
 
     @property
     def shape(self) -> dict[str, int]:
-        """The model's sizes under their names in params.yaml, heads of 32 or 64 features each."""
+        """The model's sizes under their names in params.yaml."""
         return {
             "n_layer": self.n_layer,
-            "n_head": self.n_embd // (32 if self.n_embd < 384 else 64),
+            "n_head": heads_for(self.n_embd),
             "n_embd": self.n_embd,
             "context_length": CONTEXT,
             "vocab_size": VOCABULARY,
@@ -102,8 +103,7 @@ def run(options: argparse.Namespace) -> None:
             contenders, rounds=options.rounds, steps=size.steps, at_a_time=len(contenders)
         )
         for row in rows_of(size, timed):
-            print("  ".join(f"{name} {value}" for name, value in row.items()), flush=True)
-            file.add(row)
+            file.show(row)
     for name, exponent in exponents(file.rows).items():
         print(f"{name}: seconds grow with the operations to the power {exponent:.2f}")
 

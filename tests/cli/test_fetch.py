@@ -228,3 +228,8 @@ def test_a_benchmark_of_one_s_own_is_kept(tmp_path: Path, monkeypatch: pytest.Mo
     with pytest.raises(SystemExit, match=r"piqa\.jsonl exists"):
         main(["fetch", "benchmarks:arc_easy,piqa"])
     assert [path.name for path in tmp_path.rglob("*.jsonl")] == ["piqa.jsonl"]
+    (tmp_path / "data/benchmarks/csqa.jsonl.dvc").touch()
+    with pytest.raises(SystemExit, match=r"dvc pull data/benchmarks/csqa\.jsonl"):
+        main(["fetch", "benchmarks:csqa"])
+    with pytest.raises(SystemExit, match="--name other"):
+        main(["fetch", "benchmarks:boolq", "--name", "other"])

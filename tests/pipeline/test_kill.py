@@ -3,6 +3,7 @@ random moments."""
 
 import contextlib
 import json
+import math
 import os
 import random
 import signal
@@ -115,25 +116,53 @@ def test_kills_ctrl_c_and_damage_end_in_the_bytes_of_a_quiet_run(finished: Proje
 
 @pytest.mark.parametrize("stage", ["index", "trace"])
 def test_kills_of_a_short_stage_change_no_byte(finished: Project, stage: str) -> None:
-    """Of the stage, of DVC, of both, before it writes and while it does; nothing else is left."""
+    """Of the stage, of DVC, of both, at its beginning and after parts of its work; nothing else is
+    left."""
     outputs = OUTPUTS[stage]
     quiet = finished.digest(*outputs)
     places = {(finished.root / name).parent for name in outputs}
     names = {path for place in places for path in place.iterdir()}
-    chance = random.Random(stage)
-    for victim in ("stage", "DVC", "both", "stage"):
+    dvc = start(finished, "-sf", stage)
+    whole = work_of(process_of(stage, dvc))
+    assert dvc.wait() == 0
+    hits = 0
+    for victim, share in (("stage", 0.0), ("DVC", 0.3), ("both", 0.5), ("stage", 0.7)):
         dvc = start(finished, "-sf", stage)
         process = process_of(stage, dvc)
-        time.sleep(chance.random() * 2)
-        pids = {"stage": [process.pid], "DVC": [dvc.pid], "both": [dvc.pid, process.pid]}
-        for pid in pids[victim]:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
-        dvc.wait()
-        psutil.wait_procs([process], timeout=60)
+        work_of(process, at_most=share * whole)
+        hits += kill(victim, dvc, process)
         assert ran(finished.repro("-sf", stage)) == [stage]
         assert finished.digest(*outputs) == quiet
         assert {path for place in places for path in place.iterdir()} == names
+    assert hits >= 2, "the stage had ended before"
+
+
+def work_of(process: psutil.Process, *, at_most: float = math.inf) -> float:
+    """Wait until a process has worked for so long, in processor seconds, or has ended. Return how
+    long it worked."""
+    worked = 0.0
+    with contextlib.suppress(psutil.Error):
+        while worked < at_most and process.status() != psutil.STATUS_ZOMBIE:
+            worked = sum(process.cpu_times()[:2])
+            time.sleep(0.005)
+    return worked
+
+
+def kill(victim: str, dvc: subprocess.Popen[bytes], process: psutil.Process) -> bool:
+    """Kill a stage, DVC, or both while the stage stands still. Return whether it had not ended."""
+    is_on = False
+    with contextlib.suppress(psutil.Error):
+        process.suspend()
+        is_on = process.status() != psutil.STATUS_ZOMBIE
+    pids = {"stage": [process.pid], "DVC": [dvc.pid], "both": [dvc.pid, process.pid]}
+    for pid in pids[victim]:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+    with contextlib.suppress(psutil.Error):
+        process.resume()
+    assert dvc.wait() or not is_on
+    psutil.wait_procs([process], timeout=60)
+    return is_on
 
 
 def stop_by_ctrl_c(project: Project) -> int:

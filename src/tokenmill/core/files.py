@@ -19,7 +19,7 @@ import re
 import shutil
 import socket
 import stat
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from io import BufferedReader
 from pathlib import Path
 from typing import IO, Any
@@ -246,6 +246,12 @@ def sha256_of(path: Path, *, follow: bool = True) -> str:
     """
     with open_regular(path, follow=follow) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def csv_line(values: Iterable[str | float | None]) -> str:
+    """A row of a table as CSV, numbers with six significant digits; None is an empty cell."""
+    cells = (rounded(value) if isinstance(value, float) else value for value in values)
+    return ",".join("" if cell is None else str(cell) for cell in cells) + "\n"
 
 
 def rounded(value: float) -> float:

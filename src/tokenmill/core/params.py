@@ -14,7 +14,7 @@ import itertools
 import textwrap
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 from pydantic_core import ErrorDetails
@@ -38,6 +38,9 @@ LARGEST_NUMBER = 10**15
 Epochs = Annotated[int, Field(ge=1, le=1_000_000)]
 """A number of epochs; the weights of each are kept."""
 
+
+DeviceName = Literal["auto", "cpu", "cuda", "mps"]
+"""The values of `runtime.device`."""
 
 MOST_TIMES = 1000
 """The most times that an epoch may see a source."""
@@ -81,6 +84,13 @@ class StartParams(Section, extra="ignore"):
     def start(self) -> Path | None:
         """The folder of the model to start from; None for random weights."""
         return None if Path(self.start_from) == RANDOM else Path(self.start_from)
+
+
+class DeviceParams(Section, extra="ignore"):
+    """The parameter of the section `runtime` that says where models run."""
+
+    device: DeviceName
+    """Where to train and evaluate; `auto` takes CUDA, else Apple's Metal, else the CPU."""
 
 
 class MixtureParams(Section, extra="ignore"):

@@ -5,6 +5,7 @@ A benchmark is a file of JSON lines, `data/benchmarks/NAME.jsonl`, that `tokenmi
 that a user writes.
 """
 
+import os
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -44,8 +45,11 @@ class Offered:
     headline: Normalisation = "bytes"
     """The accuracy that counts. OLMES (Gu et al. 2024, section 3) takes the sum where choices are
     as good as equally long."""
-    commercial: bool = True
-    """Whether the licence lets it be used for money."""
+
+    @property
+    def commercial(self) -> bool:
+        """Whether the licence lets it be used for money."""
+        return "NC" not in self.licence
 
 
 OFFERED = {
@@ -61,7 +65,7 @@ OFFERED = {
         "openbookqa/rc_0shot", "Apache-2.0", "LICENSE of allenai/OpenBookQA; its card names none"
     ),
     "piqa": Offered("piqa/rc_0shot", "AFL-3.0", "ybisk/ybisk.github.io, piqa/README.md"),
-    "sciq": Offered("sciq/rc_0shot", "CC BY-NC 3.0", "card of allenai/sciq", commercial=False),
+    "sciq": Offered("sciq/rc_0shot", "CC BY-NC 3.0", "card of allenai/sciq"),
     "winogrande": Offered("winogrande/rc_0shot", "CC BY", "README of allenai/winogrande", "sum"),
 }
 """The benchmarks whose licence was found, by name."""
@@ -152,11 +156,11 @@ def read_items(name: str) -> list[Item]:
     path = benchmark_file(name)
     try:
         with open_regular(path) as file:
-            content = file.read(LARGEST_FILE + 1)
+            size = os.fstat(file.fileno()).st_size
+            lines = file.read(min(size, LARGEST_FILE)).split(b"\n")
     except FileNotFoundError:
         raise UserError(missing(name)) from None
-    lines = content.split(b"\n")
-    if len(content) > LARGEST_FILE or len(lines) > MOST_ITEMS + 1:
+    if size > LARGEST_FILE or len(lines) > MOST_ITEMS + 1:
         raise UserError(
             f"{path} has more than {LARGEST_FILE:,} bytes or {MOST_ITEMS:,} lines; shorten it."
         )
@@ -184,15 +188,3 @@ def missing(name: str) -> str:
         f"benchmarks.names has {name}, which is neither a file {path} of yours nor one of those "
         f"that `tokenmill fetch` brings: {', '.join(OFFERED)}."
     )
-
-
-def evenly_spread(items: list[Item], most: int) -> list[Item]:
-    """At most so many items, evenly spread and always the same.
-
-    Example:
-        >>> [item.gold for item in evenly_spread(ten_items, 4)]
-        [0, 2, 5, 7]
-    """
-    if len(items) <= most:
-        return items
-    return [items[place * len(items) // most] for place in range(most)]

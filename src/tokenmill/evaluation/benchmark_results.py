@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from tokenmill.core.files import rounded, write_text
+from tokenmill.core.files import csv_line, rounded, write_text
 from tokenmill.core.params import Section
 from tokenmill.evaluation.benchmark_items import Normalisation
 from tokenmill.evaluation.trace import TracedSpan
@@ -20,7 +20,7 @@ DRAWN_TOGETHER = 100
 
 COLUMNS = (
     "epoch,benchmark,accuracy,accuracy_low,accuracy_high,chance,bits_per_byte,bits_per_byte_low,"
-    "bits_per_byte_high,items,contaminated"
+    "bits_per_byte_high,items,contaminated\n"
 )
 """The head of `metrics/benchmarks.csv`."""
 
@@ -118,15 +118,11 @@ class BenchmarksFile(Section):
             for result in self.results
             for score in result.epochs
         ]
-        write_text(path, "\n".join([COLUMNS, *(",".join(map(_cell, row)) for row in rows), ""]))
+        write_text(path, "".join([COLUMNS, *map(csv_line, rows)]))
 
 
 def _numbers(estimate: Estimate) -> tuple[float, float, float]:
     return estimate.value, estimate.low, estimate.high
-
-
-def _cell(value: str | float | None) -> str:
-    return "" if value is None else str(rounded(value) if isinstance(value, float) else value)
 
 
 def read_benchmarks(path: Path) -> BenchmarksFile:

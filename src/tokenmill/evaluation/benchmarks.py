@@ -14,6 +14,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from torch.nn import functional as F
 
 from tokenmill.core.errors import UserError
 from tokenmill.display import Progress
@@ -22,7 +23,6 @@ from tokenmill.evaluation.benchmark_items import (
     BenchmarksParams,
     Item,
     benchmark_file,
-    evenly_spread,
     headline,
     read_items,
 )
@@ -34,20 +34,19 @@ from tokenmill.evaluation.benchmark_results import (
     estimates,
 )
 from tokenmill.evaluation.trace import Tracer
+from tokenmill.formats.measured import evenly_spread
 from tokenmill.formats.tokenizer import TextTokenizer, read_tokenizer
 from tokenmill.model.device import (
     Compute,
     DeviceName,
     choose_compute,
     configure_process,
-    is_out_of_memory,
 )
 from tokenmill.model.gpt import GPT
 from tokenmill.model.huggingface import load_model
 from tokenmill.model.manifest import read_manifest
-
-MOST_LOGITS = {"cpu": 1 << 22, "mps": 1 << 26, "cuda": 1 << 28}
-"""The most logits of a batch, by the kind of device; they take four bytes each, and copies."""
+from tokenmill.model.ops import IGNORED, LOGITS_AT_A_TIME
+from tokenmill.model.sequences import by_parts
 
 
 @dataclass(frozen=True)
@@ -65,10 +64,14 @@ class Questions:
     unknown: str
 
     @property
+    def counts(self) -> np.ndarray:
+        """The number of choices of each item; (items,) int64."""
+        return np.array([len(item.choices) for item in self.items])
+
+    @property
     def firsts(self) -> np.ndarray:
         """The number of each item's first choice among all; (items,) int64."""
-        counts = [len(item.choices) for item in self.items]
-        return np.cumsum([0, *counts[:-1]])
+        return np.cumsum(self.counts) - self.counts
 
     @property
     def bytes(self) -> np.ndarray:
@@ -83,8 +86,8 @@ class Questions:
     @property
     def chance(self) -> float | None:
         """See `BenchmarkResult.chance`."""
-        counts = [len(item.choices) for item in self.items]
-        return float(np.mean([1 / n if n > 1 else 0.0 for n in counts])) or None
+        counts = self.counts
+        return float(np.where(counts > 1, 1 / counts, 0.0).mean()) or None
 
 
 def as_questions(
@@ -103,12 +106,12 @@ def as_questions(
         ]
         if not all(0 < len(ids) <= context_length for ids in choices):
             continue
-        whole = list[list[int]]()
-        for context, ids in zip(item.contexts, choices, strict=True):
-            strange = tokenizer.unknown(context)
-            unknown.update(strange)
-            known = context.translate(str.maketrans("", "", strange))
-            whole.append([tokenizer.eot_id, *tokenizer.encode(known), *ids])
+        contexts = {text: tokenizer.encode(tokenizer.known(text)) for text in item.contexts}
+        unknown.update(*map(tokenizer.unknown, contexts))
+        whole = [
+            [tokenizer.eot_id, *contexts[text], *ids]
+            for text, ids in zip(item.contexts, choices, strict=True)
+        ]
         cut += any(len(ids) > context_length + 1 for ids in whole)
         rows += [ids[-context_length - 1 :] for ids in whole]
         lengths += [len(ids) for ids in choices]
@@ -130,22 +133,17 @@ def log_probabilities(
     of its tokens is the likeliest one, (R,) bool."""
     sums = np.zeros(len(questions.rows))
     greedy = np.zeros(len(questions.rows), dtype=np.bool_)
-    most = MOST_LOGITS[compute.device.type] // model.config.vocab_size
-    todo = list(_batches(questions.rows, most))
-    while todo:
-        batch = todo.pop()
-        try:
-            sums[batch], greedy[batch] = _scored(model, questions, batch, compute)
-        except Exception as error:
-            if not is_out_of_memory(error) or len(batch) == 1:
-                raise
-            todo += np.array_split(batch, 2)
+    for batch in _batches(questions.rows, LOGITS_AT_A_TIME // model.config.vocab_size):
+        scored = by_parts(
+            batch, lambda part: _scored(model, questions, part, compute), micro_batch=len(batch)
+        )
+        sums[batch], greedy[batch] = map(np.concatenate, zip(*scored, strict=True))
     return sums, greedy
 
 
 def _batches(rows: Sequence[Sequence[int]], tokens: int) -> Iterator[np.ndarray]:
     """The numbers of rows that go through the model together: those of about one length, with at
-    most so many tokens in all."""
+    most so many tokens in all; the longest first, so that memory runs out at once or not."""
     lengths = np.array([len(ids) for ids in rows])
     order = np.argsort(lengths, kind="stable")
     while len(order):
@@ -163,17 +161,16 @@ def _scored(
     rows = [questions.rows[number] for number in batch]
     longest = max(map(len, rows)) - 1
     ids_BT = np.zeros((len(rows), longest), dtype=np.int64)
-    targets_BT = np.full((len(rows), longest), -1, dtype=np.int64)
+    targets_BT = np.full((len(rows), longest), IGNORED, dtype=np.int64)
     for row, (ids, length) in enumerate(zip(rows, questions.lengths[batch], strict=True)):
         ids_BT[row, : len(ids) - 1] = ids[:-1]
         targets_BT[row, len(ids) - 1 - length : len(ids) - 1] = ids[-length:]
-    counts_BT = torch.from_numpy(targets_BT >= 0).to(compute.device)
-    targets_M = torch.from_numpy(targets_BT[targets_BT >= 0]).to(compute.device)
+    counts_BT = targets_BT != IGNORED
+    targets_M = torch.from_numpy(targets_BT[counts_BT]).to(compute.device)
     with compute.autocast():
         logits_BTV = model(torch.from_numpy(ids_BT).to(compute.device))
-    logits_MV = logits_BTV[counts_BT].float()
-    at_target_M = logits_MV.gather(1, targets_M[:, None])[:, 0]
-    losses_M = (logits_MV.logsumexp(-1) - at_target_M).cpu().double().numpy()
+    logits_MV = logits_BTV[torch.from_numpy(counts_BT).to(compute.device)].float()
+    losses_M = F.cross_entropy(logits_MV, targets_M, reduction="none").cpu().double().numpy()
     wrong_M = (logits_MV.argmax(-1) != targets_M).cpu().numpy()
     owner_M = np.repeat(np.arange(len(rows)), questions.lengths[batch])
     sums = -np.bincount(owner_M, losses_M, minlength=len(rows))
@@ -189,8 +186,7 @@ def marks(questions: Questions, sums: np.ndarray, greedy: np.ndarray) -> np.ndar
         sums: the log-probability of each choice, (R,).
         greedy: whether it is the likeliest continuation, (R,).
     """
-    gold = questions.gold
-    counts = np.array([len(item.choices) for item in questions.items])
+    gold, counts = questions.gold, questions.counts
     each = sums / questions.bytes
     wins = [
         np.where(counts > 1, _best(values, questions.firsts, counts) == gold, greedy[gold])
@@ -250,7 +246,8 @@ def run_benchmarks(
 
 
 def _asked(name: str, most: int, tokenizer: TextTokenizer, *, context_length: int) -> Questions:
-    items = evenly_spread(read_items(name), most)
+    every = read_items(name)
+    items = [every[number] for number in evenly_spread(len(every), most)]
     questions = as_questions(items, tokenizer, context_length=context_length)
     if not questions.items:
         raise UserError(
@@ -274,7 +271,7 @@ def _result(
     column = 0 if headline(name) == "bytes" else 1
     clean = list[Estimate | None]([None] * len(found))
     if is_shared is not None and 0 < is_shared.sum() < len(is_shared):
-        own = [marks[~is_shared, column] for marks in found]
+        own = [one[~is_shared, column] for one in found]
         clean = list[Estimate | None](estimates(np.stack(own, axis=1)))
     return BenchmarkResult(
         name=name,

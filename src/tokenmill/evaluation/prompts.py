@@ -19,7 +19,7 @@ from pydantic import BeforeValidator, Field, TypeAdapter, model_validator
 
 from tokenmill.core.errors import UserError
 from tokenmill.core.files import refuse_special
-from tokenmill.core.params import Section, load
+from tokenmill.core.params import DeviceParams, Section, load
 from tokenmill.core.paths import PROMPTS_FILE
 from tokenmill.evaluation.results import Mark, Question
 from tokenmill.formats.chat import (
@@ -133,19 +133,12 @@ class RawText(Section, extra="ignore"):
     """The file or folder of raw text. A folder may hold prompts."""
 
 
-class EvaluateRuntime(Section, extra="ignore"):
-    """The part of the section `runtime` that evaluation reads."""
-
-    device: Literal["auto", "cpu", "cuda", "mps"]
-    """The device on which the models run."""
-
-
 class EvaluateSections(Section):
     """The sections of params.yaml that the stages `evaluate` and `evaluate_finetuned` read."""
 
     data: RawText
     evaluate: EvaluateParams
-    runtime: EvaluateRuntime
+    runtime: DeviceParams
 
 
 class PromptsFile(Section):
@@ -230,11 +223,12 @@ def encode_prompts(
         document = _conversation(entry)
         text = plain(document or entry.text or "")
         unknown = tokenizer.unknown(text)
-        left_out = str.maketrans("", "", unknown)
         ids = (
-            tokenizer.encode(text.translate(left_out))
+            tokenizer.encode(tokenizer.known(text))
             if document is None
-            else tokenizer.encode_document(Document(document.translate(left_out)))
+            else tokenizer.encode_document(
+                Document(document.translate(str.maketrans("", "", unknown)))
+            )
         )
         if not 0 < len(ids) <= context_length:
             raise UserError(

@@ -279,8 +279,7 @@ class Tracer:
 
     def _encode(self, text: str) -> list[int]:
         """The tokens of a text, without characters that the tokenizer does not know."""
-        left_out = str.maketrans("", "", self.tokenizer.unknown(text))
-        return self.tokenizer.encode(text.translate(left_out))
+        return self.tokenizer.encode(self.tokenizer.known(text))
 
     def _bounds(self, document: int) -> tuple[int, int]:
         """The first token of a document, and its end-of-text."""

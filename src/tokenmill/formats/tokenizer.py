@@ -122,6 +122,10 @@ class TextTokenizer:
             return ""
         return "".join(sorted(char for char in set(text) if self.backend.token_to_id(char) is None))
 
+    def known(self, text: str) -> str:
+        """`text` without the characters that have no token."""
+        return text.translate(str.maketrans("", "", self.unknown(text)))
+
 
 def unknown_characters(characters: str) -> str:
     """The error message about characters that a character tokenizer does not know."""

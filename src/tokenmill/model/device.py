@@ -10,14 +10,12 @@ import re
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
 
 import torch
 
 from tokenmill.core.errors import UserError
+from tokenmill.core.params import DeviceName
 
-DeviceName = Literal["auto", "cpu", "cuda", "mps"]
-"""The values of `runtime.device`."""
 # Constants of glibc's malloc.h
 M_TRIM_THRESHOLD = -1
 M_MMAP_THRESHOLD = -3

@@ -305,6 +305,11 @@ def vocabulary_for(text_bytes: int) -> int:
     )
 
 
+def heads_for(width: int) -> int:
+    """The number of heads of a model: 32 features each, in a wide model 64."""
+    return width // (32 if width < 384 else 64)
+
+
 def context_for(width: int, *, document_tokens: float) -> int:
     """Tokens of a sequence: as many as a document has, but no more than this width makes use of."""
     return min(_power_of_two_above(width), max(64, _power_of_two_above(document_tokens)))
@@ -346,13 +351,12 @@ def epoch_seconds(work: Workload, text: TokenizedText, step_seconds: float) -> f
 
 def workload(params: AllParams, text: TokenizedText, layers: int, width: int) -> Workload:
     """A model of this depth and width for this text, with a batch that is suitable for timing."""
-    heads = width // (32 if width < 384 else 64)
     context = context_for(width, document_tokens=text.corpus.median_bytes / text.bytes_per_token)
     shape = {
         "architecture": "modern",
         "n_layer": layers,
         "n_embd": width,
-        "n_head": heads,
+        "n_head": heads_for(width),
         "context_length": context,
     }
     fixed = {"vocab_size": text.vocabulary, "dropout": 0.0}

@@ -8,9 +8,9 @@ import codecs
 import time
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
 
 from tokenmill.core.errors import UserError
+from tokenmill.core.params import DeviceName
 from tokenmill.evaluation.generate import Sampling, generate, generate_batch, transpose_in_memory
 from tokenmill.formats.chat import SHOWN, Document, chat_prompt, plain
 from tokenmill.formats.tokenizer import TextTokenizer, read_tokenizer, token_bytes
@@ -51,9 +51,7 @@ class Writer:
     """The UTF-8 bytes of each id, as people see them."""
 
     @classmethod
-    def load(
-        cls, checkpoint: FoundModel, device: Literal["auto", "cpu", "cuda", "mps"] = "auto"
-    ) -> "Writer":
+    def load(cls, checkpoint: FoundModel, device: DeviceName = "auto") -> "Writer":
         """Load a model and its tokenizer, which must belong together."""
         tokenizer = read_tokenizer(checkpoint.tokenizer)
         model = load_model(checkpoint.folder, str(choose_device(device)))

@@ -53,7 +53,15 @@ class TokenizeParams(Section):
     `ends` and `tail`. Files that are named as validation text are taken whole."""
 
 
-class TraceParams(Section):
+class OverlapParams(Section, extra="ignore"):
+    """The parameter of the section `trace` on which benchmarks also depend."""
+
+    overlap_words: Annotated[int, Field(ge=1, le=100)]
+    """The number of words in a row by which a validation document, or an item of a benchmark,
+    counts as overlapping with the training text; 13 in Brown et al. 2020, appendix C."""
+
+
+class TraceParams(OverlapParams, extra="forbid"):
     """Where in the training text the answers of the model stand."""
 
     max_tokens: Annotated[int, Field(ge=0, le=10**12)]
@@ -62,7 +70,3 @@ class TraceParams(Section):
 
     min_words: Annotated[int, Field(ge=1, le=100)]
     """The fewest words that count as a copy of training text. Fewer stand there by chance."""
-
-    overlap_words: Annotated[int, Field(ge=1, le=100)]
-    """The number of words in a row by which a validation document counts as overlapping with the
-    training text; 13 in Brown et al. 2020, appendix C."""

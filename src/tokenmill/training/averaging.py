@@ -12,26 +12,31 @@ from torch import Tensor
 
 
 class WeightAverage:
-    """The average of the weights of all steps that counted.
+    """The average of the weights after all steps, each with the share that
+    `Workload.average_weight_at` gives it."""
 
-    Which step counts, and how much, `Workload.average_weight_at` says.
-    """
-
-    def __init__(self, parameters: Iterable[Tensor]):
-        """Begin with the values that the parameters have now."""
+    def __init__(self, parameters: Iterable[Tensor], *, repeats: bool = False):
+        """Begin with the values that the parameters have now. With `repeats` a recorded step will
+        be replayed, so that what changes must be in tensors."""
         self._parameters = [parameter.detach() for parameter in parameters]
         self.values = [parameter.clone() for parameter in self._parameters]
         """The average of each parameter, of its shape."""
-        self.weight: float | Tensor = 0.0
-        """The part of the way by which the next step moves the average."""
+        self._weight: float | Tensor = 0.0
+        if repeats:
+            self._weight = torch.zeros((), device=self.values[0].device)
+
+    def set_weight(self, weight: float) -> None:
+        """Set the part of the way by which the next step moves the average."""
+        if isinstance(self._weight, Tensor):
+            self._weight.fill_(weight)
+        else:
+            self._weight = weight
 
     @torch.no_grad()
     def add(self, *, unless: Tensor) -> None:
         """Move the average towards the weights of now, unless the scalar tensor `unless` is true. A
         GPU decides that itself."""
-        weight = self.weight
-        if not isinstance(weight, Tensor) and not weight:
-            return
+        weight = self._weight
         if unless.device.type == "cuda":
             weight = weight * ~unless
         elif unless:

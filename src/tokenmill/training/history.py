@@ -26,7 +26,15 @@ from typing import Annotated, Any, TypeVar
 import psutil
 from pydantic import Field
 
-from tokenmill.core.files import append_text, read_bytes, remove, rounded, write_json, write_text
+from tokenmill.core.files import (
+    append_text,
+    csv_line,
+    read_bytes,
+    remove,
+    rounded,
+    write_json,
+    write_text,
+)
 from tokenmill.core.params import Section
 from tokenmill.core.paths import main_root
 from tokenmill.costs import CostParams
@@ -236,12 +244,7 @@ def write_rows(path: Path, kind: type[Row], rows: Sequence[Row]) -> None:
 
 
 def _csv(row: EpochRow | StepRow | ValidationRow) -> str:
-    return (
-        ",".join(
-            str(rounded(value) if isinstance(value, float) else value) for value in astuple(row)
-        )
-        + "\n"
-    )
+    return csv_line(astuple(row))
 
 
 def read_table(path: Path, kind: type[Row]) -> list[Row]:

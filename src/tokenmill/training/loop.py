@@ -282,8 +282,8 @@ def is_validated_at(run: Training, step: int) -> bool:
     """Whether a validation within an epoch is due after `step`: each time
     `train.validate_every_steps` are done, else where the loss may be at `train.target_loss`."""
     train = run.work.train
-    if train.target_loss is not None and train.expects_target:
-        return step >= run.state.expected_at(train.target_loss)
+    if train.expected_target is not None:
+        return step >= run.state.expected_at(train.expected_target)
     return divides(train.validate_every_steps, step)
 
 

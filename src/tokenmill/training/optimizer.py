@@ -37,9 +37,8 @@ if TYPE_CHECKING:
 ROWS_DECAY = 10
 """How many times as much as a matrix the rows of pairs and triples of tokens decay. With less they
 learn by heart what many epochs repeat."""
-RATES = ("lr", "momentum", "average")
-"""What changes from step to step: two options of the optimizers, and the weight of a step in the
-average of weights."""
+RATES = ("lr", "momentum")
+"""The options of the optimizers that change from step to step."""
 AVERAGE = "average"
 """The name of a parameter's average in the saved state."""
 MOMENTUM = 0.95
@@ -133,11 +132,8 @@ class Optimizer:
         self.max_norm = train.gradient_clip
         self._model = model
         self._names: dict[Tensor, str] = {parameter: name for name, parameter in learning.items()}
-        hidden = {
-            n: p
-            for n, p in learning.items()
-            if train.optimizer == "muon" and is_hidden_matrix(n, p)
-        }
+        has_muon = train.optimizer == "muon"
+        hidden = {n: p for n, p in learning.items() if has_muon and is_hidden_matrix(n, p)}
         rest = {n: p for n, p in learning.items() if n not in hidden}
         self._optimizers: list[UnwrappedOptimizer] = [
             _adamw(rest, train, tables=model.ngram_tables, capturable=repeats)
@@ -149,7 +145,9 @@ class Optimizer:
                 hidden.values(), **rates, precision=precision, group=group, compiler=compiler
             )
             self._optimizers.append(muon)
-        self._average = WeightAverage(learning.values()) if train.averages else None
+        self._average = (
+            WeightAverage(learning.values(), repeats=repeats) if train.averages else None
+        )
         self._event: torch.Event | None = None
         self._scaler = torch.amp.GradScaler(
             compute.device.type, enabled=compute.precision == torch.float16
@@ -182,12 +180,12 @@ class Optimizer:
     ) -> None:
         """Set the rates of the next update: `momentum` is Muon's, and `average` the part by which
         the average of weights moves."""
-        rates: dict[str, Any] = {"lr": learning_rate, "momentum": momentum, "average": average}
+        rates: dict[str, Any] = {"lr": learning_rate, "momentum": momentum}
         for name, tensor in self._rates.items():
             tensor.fill_(rates[name])
         rates |= self._rates
         if self._average:
-            self._average.weight = rates["average"]
+            self._average.set_weight(average)
         for optimizer in self._optimizers:
             for group in optimizer.param_groups:
                 group.update({name: rate for name, rate in rates.items() if name in group})

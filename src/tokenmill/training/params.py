@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, field_validator
 from pydantic_core import PydanticCustomError
 
-from tokenmill.core.params import Epochs, Section, StartParams
+from tokenmill.core.params import DeviceParams, Epochs, Section, StartParams
 from tokenmill.costs import CostParams
 from tokenmill.model.config import ModelParams
 
@@ -167,10 +167,10 @@ class TrainParams(Section):
     """How the learning rate changes over the steps."""
 
     average_power: float | None = Field(ge=0.0, le=1000.0)
-    """The weights that are validated and kept are the average of all weights so far, those after
-    step s with the weight s^`average_power`; null: the last weights. An average of weights at a
-    high rate has about the loss that a rate that falls to zero would reach, at every step (Karras
-    et al. 2024, section 3.1). Every fifth step counts."""
+    """The weights that are validated and kept are the average of all weights so far (Karras et al.
+    2024, section 3.1), those after step s with a share that grows as s^`average_power`; null: the
+    last weights. With a rate that stays high or falls slowly they have at each step a loss near
+    that of a run whose rate falls to zero there (docs/decisions.md)."""
 
     seed: int = Field(ge=0, le=2**32 - 1)
     """Determines the starting weights, the order of the sequences, and dropout."""
@@ -215,9 +215,10 @@ class TrainParams(Section):
         return self.early_stopping is not None or self.target_loss is not None
 
     @property
-    def expects_target(self) -> bool:
-        """Whether validations come where the loss is expected to be at the target."""
-        return self.target_loss is not None and self.validate_every_steps is None
+    def expected_target(self) -> float | None:
+        """The target at which validations come where the loss is expected to be there; None if they
+        come at an interval, or if there is no target."""
+        return self.target_loss if self.validate_every_steps is None else None
 
     @property
     def peak(self) -> float:
@@ -268,12 +269,9 @@ class CheckpointParams(Section):
 CompileChoice = Literal["auto", "on", "off", "reduce-overhead"]
 
 
-class RuntimeParams(Section, extra="ignore"):
+class RuntimeParams(DeviceParams, extra="ignore"):
     """The parameters of `runtime` that training and evaluation read. The data stages read the
     others."""
-
-    device: Literal["auto", "cpu", "cuda", "mps"]
-    """Where to train and evaluate; `auto` takes CUDA, else Apple's Metal, else the CPU."""
 
     token_placement: Literal["auto", "device", "memory", "mmap"]
     """Where the training tokens are kept: in the device's memory, in main memory, or in a memory

@@ -92,9 +92,10 @@ def _may_have_missed_the_end(then: TrainParams, now: TrainParams) -> bool:
         return False
     if then.validate_every_steps != now.validate_every_steps:
         return True
-    if then.target_loss == now.target_loss or not (then.expects_target or now.expects_target):
+    before, after = then.expected_target, now.expected_target
+    if before == after:
         return False
-    is_lower = then.target_loss and now.target_loss and now.target_loss < then.target_loss
+    is_lower = before is not None and after is not None and after < before
     return now.early_stopping is not None or not is_lower
 
 

@@ -16,10 +16,6 @@ from tokenmill.formats.token_file import TokenMetadata
 from tokenmill.model.config import ModelConfig
 from tokenmill.training.params import TrainParams
 
-AVERAGED_EVERY = 5
-"""The average of weights counts every step of which the number, from 0 on, divides by this one: a
-pass over all weights takes a CPU a tenth of a small step."""
-
 
 class EpochSampler:
     """The order of the training sequences: a permutation for each epoch, cut into steps."""
@@ -209,12 +205,9 @@ class Workload:
 
     def average_weight_at(self, step: int) -> float:
         """The part by which `step`, which counts from 0, moves the average of weights towards its
-        own; 0 if it does not count."""
+        own; 0 if there is none."""
         power = self.train.average_power
-        if power is None or step % AVERAGED_EVERY:
-            return 0.0
-        earlier = step // AVERAGED_EVERY
-        return 1 - (earlier / (earlier + 1)) ** (power + 1)
+        return 0.0 if power is None else 1 - (step / (step + 1)) ** (power + 1)
 
     @property
     def pre_decay_step(self) -> int | None:
