@@ -9,6 +9,7 @@ from tokenmill.core.params import load
 from tokenmill.evaluation.document_losses import (
     GROUPS,
     by_group,
+    loss_by,
     write_documents,
     write_table,
 )
@@ -29,7 +30,8 @@ def main() -> None:
         device=params.runtime.device,
     )
     write_json(paths.EVALUATION, evaluation.model_dump())
-    write_documents(paths.VALIDATION_DOCUMENTS, documents)
+    table = documents.table()
+    write_documents(paths.VALIDATION_DOCUMENTS, table)
     for group in GROUPS:
-        write_table(paths.METRICS / f"loss_by_{group}.csv", by_group(documents, group))
+        write_table(loss_by(group), by_group(table, group))
     write_json(paths.METRICS / "eval.json", evaluation.metrics(evaluation.epochs[-1]))

@@ -13,7 +13,7 @@ from tokenmill.core.params import PARAMS_FILE, Section, load
 from tokenmill.costs import TIMING, find_times, publish_times
 from tokenmill.display import say
 from tokenmill.evaluation.benchmark_results import BenchmarksFile, read_benchmarks
-from tokenmill.evaluation.document_losses import read_documents
+from tokenmill.evaluation.document_losses import GROUPS, loss_by, read_groups
 from tokenmill.evaluation.results import Evaluation, read_evaluation
 from tokenmill.evaluation.trace import Traces, read_traces
 from tokenmill.formats.metrics import (
@@ -118,7 +118,7 @@ def _record(
         ],
         traces=traces,
         benchmarks=benchmarks,
-        documents=read_documents(paths.VALIDATION_DOCUMENTS),
+        groups={group: read_groups(loss_by(group)) for group in GROUPS},
         validations=_validations(history[-1].step) if train.validate_every_steps else [],
     )
 

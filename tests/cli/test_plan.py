@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.imports import ROOT
+from tests.training.tiny import write_tokens
 from tokenmill.cli.main import main
 
 
@@ -98,3 +99,14 @@ def test_text_is_weighed_against_the_model(
     text = plan(capsys, *sizes, "--hardware", "A100")
     assert "1,048,576 parameters" in text
     assert said in " ".join(text.split())
+
+
+def test_text_that_is_never_seen_is_no_text(project: Path, capsys: pytest.CaptureFixture[str]):
+    """Half of it: half the model is recommended."""
+    write_tokens(project / "data/tokens", sequences=500, sources=("a", "b"))
+    found = [
+        re.search(r"model of about (\d+)", plan(capsys, "-S", "train.epochs=8", "-S", mixture))
+        for mixture in ("data.mixture=", "data.mixture={b: 0}")
+    ]
+    whole, half = (int(match[1]) for match in found if match)
+    assert half == pytest.approx(whole / 2, rel=0.1)

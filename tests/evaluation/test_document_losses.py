@@ -17,16 +17,22 @@ from tests.training.tiny import merged, run
 from tokenmill.core.errors import UserError
 from tokenmill.evaluation import document_losses as module
 from tokenmill.evaluation.document_losses import (
+    GROUPS,
     Group,
     by_group,
     read_documents,
+    read_groups,
     write_documents,
     write_table,
 )
 from tokenmill.evaluation.evaluate import evaluate
+from tokenmill.evaluation.measured_documents import MeasuredDocuments
 from tokenmill.evaluation.prompts import EvaluateParams
 from tokenmill.evaluation.results import Evaluation
-from tokenmill.formats.token_file import open_tokens
+from tokenmill.formats.chat import render_chat
+from tokenmill.formats.measured import MeasuredText, measured_text
+from tokenmill.formats.token_file import SourceRun, open_tokens, read_metadata
+from tokenmill.formats.tokenizer import read_tokenizer
 from tokenmill.model.huggingface import load_model
 from tokenmill.tokens.params import TokenizeParams
 from tokenmill.tokens.unpack import unpack
@@ -64,7 +70,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def measured(made: Path) -> tuple[Evaluation, pl.DataFrame]:
-    return evaluate(
+    evaluation, documents = evaluate(
         models=made / "model",
         tokens=made / "tokens",
         tokenizer_file=made / "tokenizer.json",
@@ -72,6 +78,7 @@ def measured(made: Path) -> tuple[Evaluation, pl.DataFrame]:
         params=EvaluateParams.model_validate(PARAMS | {"prompts": [], "max_new_tokens": 1}),
         device="cpu",
     )
+    return evaluation, documents.table()
 
 
 def test_documents_sum_up_to_the_whole(measured: tuple[Evaluation, pl.DataFrame]) -> None:
@@ -136,6 +143,55 @@ def test_the_table_comes_back(tmp_path: Path, measured: tuple[Evaluation, pl.Dat
     assert found.drop("source", "loss").equals(documents.drop("source", "loss"))
     assert found["source"].unique().to_list() == ['a,"b"  <b>']
     assert found["loss"].to_list() == pytest.approx(documents["loss"].to_list(), rel=1e-5)
+
+
+def test_groups_come_back(tmp_path: Path, measured: tuple[Evaluation, pl.DataFrame]) -> None:
+    for group in GROUPS:
+        table = by_group(measured[1], group)
+        write_table(tmp_path / "a.csv", table)
+        found = read_groups(tmp_path / "a.csv")
+        assert [row.name for row in found] == table[group].to_list()
+        for name in ("epoch", "documents", "bytes"):
+            assert [getattr(row, name) for row in found] == table[name].to_list()
+        expected = pytest.approx(table["bits_per_byte"].to_list(), rel=1e-5)
+        assert [row.bits_per_byte for row in found] == expected
+
+
+def test_some_of_the_documents_are_measured(
+    made: Path, measured: tuple[Evaluation, pl.DataFrame]
+) -> None:
+    """They keep number, source, language, tokens and bytes, and have the losses that are given."""
+    text = measured_text(made / "tokens", "val", made / "tokenizer.json", at_most=600)
+    sources = read_metadata(made / "tokens").sources("val")
+    documents = MeasuredDocuments(text, read_tokenizer(made / "tokenizer.json"), sources)
+    losses = np.arange(len(text.ids) - 1, dtype=np.float32)
+    documents.add(losses)
+    table = documents.table()
+    whole = measured[1].filter(pl.col("epoch") == 1)
+    assert 1 < len(table) < len(whole) // 2
+    assert (table["document"] - 1).to_list() == text.numbers.tolist()
+    rows = whole.filter(pl.col("document").is_in(table["document"].to_list()))
+    assert table.drop("loss").equals(rows.drop("loss"))
+    assert table["bytes"].sum() == text.bytes
+    stops = table["tokens"].cum_sum().to_list()
+    expected = [
+        losses[stop - size : stop].sum() for stop, size in zip(stops, table["tokens"], strict=True)
+    ]
+    assert table["loss"].to_list() == pytest.approx(expected)
+
+
+def test_a_conversation_has_a_language(tmp_path: Path) -> None:
+    """It is that of the text between the marks of turns."""
+    texts = ["Wo saß die Katze, und was sah sie?", GERMAN]
+    chat = render_chat(zip(("user", "assistant"), texts, strict=True))
+    tokenizer = read_tokenizer(make_tokenizer_file(tmp_path, "char", texts))
+    ids = np.array([tokenizer.eot_id, *tokenizer.encode_document(chat), tokenizer.eot_id], "<i4")
+    size = len("".join(texts).encode())
+    sources = [SourceRun(source="a", documents=1, tokens=len(ids) - 1, bytes=size)]
+    documents = MeasuredDocuments(MeasuredText(ids, size, np.array([0])), tokenizer, sources)
+    documents.add(np.ones(len(ids) - 1, dtype=np.float32))
+    (row,) = documents.table().iter_rows(named=True)
+    assert (row["language"], row["bytes"], row["loss"]) == ("de", size, len(ids) - 1)
 
 
 @pytest.mark.parametrize(("most", "epochs"), [(10**6, [1, 2]), (60, [2]), (1, [])])

@@ -7,7 +7,6 @@ from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Any
 
-import polars as pl
 import pytest
 
 from tests.evaluation.trained import ANSWER, make_tokenizer_file, train_a_model
@@ -47,8 +46,8 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def measured_with_documents(folder: Path, **changes: Any) -> tuple[Evaluation, pl.DataFrame]:
-    return evaluate(
+def measured(folder: Path, **changes: Any) -> Evaluation:
+    evaluation, _ = evaluate(
         models=folder / "model",
         tokens=folder / "tokens",
         tokenizer_file=changes.pop("tokenizer_file", folder / "tokenizer.json"),
@@ -56,10 +55,7 @@ def measured_with_documents(folder: Path, **changes: Any) -> tuple[Evaluation, p
         params=EvaluateParams.model_validate(PARAMS | changes),
         device="cpu",
     )
-
-
-def measured(folder: Path, **changes: Any) -> Evaluation:
-    return measured_with_documents(folder, **changes)[0]
+    return evaluation
 
 
 def test_every_epoch_is_measured(made: Path):

@@ -68,7 +68,7 @@ def test_sums_that_are_not_those_of_the_shards_are_refused(tokens: Path) -> None
         (lambda sources: sources[0].update(documents=2), "documents of its sources"),
         (lambda sources: sources[0].update(bytes=0), "bytes of its sources"),
         (lambda sources: sources.clear(), "sources are not those"),
-        (lambda sources: sources.append(dict(sources[0])), "sources"),
+        (lambda sources: sources.append(dict(sources[0])), "documents of its sources"),
         (lambda sources: sources[0].pop("source"), r"sources\.0\.source"),
     ],
 )

@@ -207,11 +207,17 @@ def test_a_mixture_makes_other_epochs(project: Path):
     assert mixed.rows[0].steps == mixed.work.steps > plain.work.steps
     with pytest.raises(UserError, match=r"data\.mixture\.c"):
         planned(project, *shape, "data.mixture={c: 2}", hardware=["T4"])
+    (project / "data/tokens/metadata.json").write_text("{}")  # of an older format
+    given = {"tokens": 803, "vocab_size": 400, "hardware": ["T4"]}
+    assert planned(project, *shape, **given).work.steps == plain.work.steps
     shutil.rmtree(project / "data")
+    assert planned(project, *shape, "data.mixture={a: 1}", tokens=803, hardware=["T4"])
+    with pytest.raises(UserError, match="tokens yet"):
+        planned(project, *shape, "data.mixture={a: 1}", hardware=["T4"])
     with pytest.raises(UserError, match="dvc repro unpack"):
         planned(project, *shape, "data.mixture={a: 2}", hardware=["T4"])
-    given = planned(project, *shape, "data.mixture={a: 2}", tokens=803, hardware=["T4"])
-    assert given.work.steps == plain.work.steps
+    without = planned(project, *shape, "data.mixture={a: 2}", tokens=803, hardware=["T4"])
+    assert without.work.steps == plain.work.steps
 
 
 def test_last_training_tells_the_speed_of_this_machine(

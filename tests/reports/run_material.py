@@ -18,7 +18,13 @@ from tokenmill.evaluation.benchmark_results import (
     EpochScore,
     Estimate,
 )
-from tokenmill.evaluation.document_losses import DocumentLoss, write_documents
+from tokenmill.evaluation.document_losses import (
+    GROUPS,
+    DocumentLoss,
+    by_group,
+    loss_by,
+    write_table,
+)
 from tokenmill.evaluation.results import Answer, EpochResult, Evaluation, Question
 from tokenmill.evaluation.trace import Passage, PromptTrace, Trace, TracedSpan, Traces
 from tokenmill.formats.token_file import Part, SourceRun, TokenMetadata, write_metadata
@@ -199,6 +205,12 @@ def documents(
     return pl.DataFrame(rows)
 
 
+def write_groups(folder: Path, table: pl.DataFrame) -> None:
+    """Write the losses by source and by language of these documents."""
+    for group in GROUPS:
+        write_table(folder / loss_by(group), by_group(table, group))
+
+
 def prepare(folder: Path, epochs: int = 3) -> Path:
     """Write all of it."""
     metrics = folder / "metrics"
@@ -206,7 +218,7 @@ def prepare(folder: Path, epochs: int = 3) -> Path:
     write_json(folder / "reports/answer_traces.json", {"traces": traces().model_dump()})
     benchmarks = BenchmarksFile(overlap_words=13, results=[])
     write_json(folder / "reports/benchmarks.json", benchmarks.model_dump())
-    write_documents(folder / "reports/validation_documents.csv", documents(epochs))
+    write_groups(folder, documents(epochs))
     write_json(folder / "data/clean_report.json", REPORT)
     shard = shard_of(
         train=part_of(PER_EPOCH * TOKENS + 1, 130, 14_000, "a"),

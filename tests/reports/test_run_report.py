@@ -28,11 +28,11 @@ from tests.reports.run_material import (
     documents,
     evaluation,
     prepare,
+    write_groups,
     write_timing,
 )
 from tokenmill.core.errors import UserError
 from tokenmill.core.files import write_json
-from tokenmill.evaluation.document_losses import write_documents
 from tokenmill.evaluation.results import EpochResult
 from tokenmill.reports.page import integer
 from tokenmill.training.history import RunState, ValidationRow
@@ -285,7 +285,7 @@ def test_losses_by_source_and_by_language(made: Path, tmp_path: Path, epochs: Ep
         loss=table["loss"] * pl.Series([1 if name == "a" else 2 for name in table["source"]]),
         language=pl.Series([None if size == 600 else "en" for size in table["bytes"]]),
     )
-    write_documents(folder / "reports/validation_documents.csv", table)
+    write_groups(folder, table)
     assert groups(epochs(folder)) == [
         ["a", "4", "1.4\u202fkB", "1.0000"],
         ["b", "2", "700\u202fB", "2.0000"],
@@ -293,7 +293,7 @@ def test_losses_by_source_and_by_language(made: Path, tmp_path: Path, epochs: Ep
     table = table.with_columns(
         source=pl.lit("a"), language=pl.Series([["de", None, "fr"][n % 3] for n in range(18)])
     )
-    write_documents(folder / "reports/validation_documents.csv", table)
+    write_groups(folder, table)
     found = groups(epochs(folder))
     assert [row[:2] for row in found] == [["fr", "2"], ["not clear", "2"], ["de", "2"]]
 
@@ -302,7 +302,7 @@ def test_one_source_and_one_language_are_not_shown(made: Path, tmp_path: Path, e
     folder = shutil.copytree(made, tmp_path / "one")
     for source in ("a", None):
         table = documents(3, ("a",)).with_columns(source=pl.lit(source, pl.String))
-        write_documents(folder / "reports/validation_documents.csv", table)
+        write_groups(folder, table)
         assert groups(epochs(folder)) == []
 
 

@@ -14,7 +14,6 @@ from tokenmill.formats.token_file import (
     SourceRun,
     Split,
     TokenMetadata,
-    by_source,
     document_ends,
     open_tokens,
 )
@@ -119,14 +118,3 @@ def test_beyond_the_bound_none_are_told_apart(
             totals = metadata.split(name)
             assert (run.source, run.tokens, run.bytes) == (None, totals.tokens, totals.bytes)
     assert {r.source for r in pack_here(few, bpe_file, out, params)[0].sources("train")} == {"a"}
-
-
-def test_sums_by_source() -> None:
-    runs = [
-        SourceRun(source=name, documents=1, tokens=tokens, bytes=2)
-        for name, tokens in [("b", 5), ("a", 7), ("b", 3)]
-    ]
-    assert by_source(runs) == [
-        SourceRun(source="a", documents=1, tokens=7, bytes=2),
-        SourceRun(source="b", documents=2, tokens=8, bytes=4),
-    ]

@@ -188,7 +188,8 @@ def _verdict(plan: "Plan") -> str:
 
     learned = plan.work.tokens_per_epoch * plan.work.train.epochs
     seen = learned / plan.parameters
-    fitting = min(learned, plan.work.tokens * REPEATS) / ENOUGH
+    text = sum(one.tokens for one in plan.work.seen if one.weight) or plan.work.tokens
+    fitting = min(learned, text * REPEATS) / ENOUGH
     best = f"the {ENOUGH:.0f} that make best use of the computation"
     if fitting < plan.parameters / 4:
         size = si(fitting, space="")

@@ -6,19 +6,15 @@ Tables here are data frames of polars, which functions import when they are call
 
 import io
 import math
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias
 
-import numpy as np
 from pydantic import Field
 
+from tokenmill.core import paths
 from tokenmill.core.files import rounded, write_text
-from tokenmill.formats.measured import MeasuredText
 from tokenmill.formats.records import read_rows
-from tokenmill.formats.token_file import SourceRun
-from tokenmill.formats.tokenizer import TextTokenizer, token_bytes
 
 if TYPE_CHECKING:
     import polars as pl
@@ -57,73 +53,21 @@ class DocumentLoss:
 
 
 @dataclass(frozen=True)
-class MeasuredDocuments:
-    """The documents of a measured text."""
+class GroupLoss:
+    """The validation text of a source or in a language at an epoch; a row of
+    `metrics/loss_by_source.csv` or of `loss_by_language.csv`."""
 
-    text: MeasuredText
-    begins: np.ndarray
-    """The number of the first target of each document in those of the text; (documents,) int64."""
-    bytes: np.ndarray
-    """The UTF-8 bytes of each; (documents,) int64."""
+    epoch: Count
+    documents: Count
+    bytes: Count
+    bits_per_byte: Finite
+    source: str | None = None
+    language: str | None = None
 
-    @classmethod
-    def of(cls, text: MeasuredText, tokenizer: TextTokenizer) -> "MeasuredDocuments":
-        """Divide a measured text into its documents."""
-        ids = text.ids[1:]
-        begins = np.append(0, np.flatnonzero(ids == tokenizer.eot_id)[:-1] + 1)
-        lengths = np.array([len(token) for token in token_bytes(tokenizer)])
-        return cls(text, begins, np.add.reduceat(lengths[ids], begins))
-
-    def openings(self, most_tokens: int) -> Iterator[list[int]]:
-        """The first tokens of each document, without end-of-text."""
-        ids = self.text.ids[1:]
-        ends = np.append(self.begins[1:], len(ids)) - 1
-        stops = np.minimum(ends, self.begins + most_tokens)
-        for begin, stop in zip(self.begins.tolist(), stops.tolist(), strict=True):
-            yield ids[begin:stop].tolist()
-
-    def sums(self, losses: np.ndarray) -> np.ndarray:
-        """The loss of each document, (documents,) float64, from that of each target, (targets,)
-        float32."""
-        return np.add.reduceat(losses, self.begins, dtype=np.float64)
-
-    def table(
-        self,
-        losses: Sequence[np.ndarray],
-        sources: Sequence[SourceRun],
-        languages: Sequence[str | None],
-    ) -> "pl.DataFrame":
-        """The columns of `DocumentLoss`, by epoch and document.
-
-        Args:
-            losses: for each epoch the loss of each document; (documents,) float64 each.
-            sources: of all documents of the split.
-            languages: of each document.
-        """
-        import polars as pl  # noqa: PLC0415 (see above)
-
-        names = np.repeat(
-            np.array([run.source for run in sources], dtype=object),
-            [run.documents for run in sources],
-        )
-        tokens = np.diff(self.begins, append=len(self.text.ids) - 1)
-        documents = pl.DataFrame(
-            {
-                "document": self.text.numbers + 1,
-                "source": pl.Series(names[self.text.numbers].tolist(), dtype=pl.String),
-                "language": pl.Series(languages, dtype=pl.String),
-                "tokens": tokens,
-                "bytes": self.bytes,
-            }
-        )
-        return pl.concat(
-            documents.select(
-                pl.lit(epoch, pl.Int64).alias("epoch"),
-                pl.all(),
-                pl.Series("loss", each),
-            )
-            for epoch, each in enumerate(losses, 1)
-        )
+    @property
+    def name(self) -> str | None:
+        """The source or the language; None if it is not told apart, or not clear."""
+        return self.language if self.source is None else self.source
 
 
 def by_group(documents: "pl.DataFrame", group: Group) -> "pl.DataFrame":
@@ -174,3 +118,13 @@ def read_documents(path: Path) -> "pl.DataFrame":
     types = {"source": pl.String, "language": pl.String, "loss": pl.Float64}
     schema = {name: types.get(name, pl.Int64) for name in DocumentLoss.__dataclass_fields__}
     return pl.DataFrame(read_rows(path, DocumentLoss), schema=schema)
+
+
+def loss_by(group: Group) -> Path:
+    """The path of the table of the losses by source or by language."""
+    return paths.METRICS / f"loss_by_{group}.csv"
+
+
+def read_groups(path: Path) -> list[GroupLoss]:
+    """Read such a table."""
+    return read_rows(path, GroupLoss)

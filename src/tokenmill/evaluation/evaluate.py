@@ -6,15 +6,14 @@ A fine-tuned model and its base also answer questions of chats that fine-tuning 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 from pydantic import Field
 
 from tokenmill.core.params import Section
 from tokenmill.display import Progress
-from tokenmill.evaluation.document_losses import MeasuredDocuments
 from tokenmill.evaluation.generate import Sampling, generate
+from tokenmill.evaluation.measured_documents import MeasuredDocuments
 from tokenmill.evaluation.prompts import (
     MOST_OPENINGS,
     EvaluateParams,
@@ -28,26 +27,15 @@ from tokenmill.formats.chat import Document, readable
 from tokenmill.formats.measured import MeasuredText, measured_text
 from tokenmill.formats.token_file import Split, read_metadata
 from tokenmill.formats.tokenizer import TextTokenizer, read_tokenizer
-from tokenmill.languages import LANGUAGE_CHARS, detect_languages
 from tokenmill.model.device import Compute, DeviceName, choose_compute, configure_process
 from tokenmill.model.gpt import GPT
 from tokenmill.model.huggingface import load_model
 from tokenmill.model.manifest import Manifest, read_manifest
 from tokenmill.model.sequences import WholeText, bits_per_byte, perplexity, token_losses
 
-if TYPE_CHECKING:
-    import polars as pl
-
 NGRAM = 4
 """The length of the token n-grams whose recurrence counts as repetition (seq-rep-4, Welleck et al.
 2020, section 6.1)."""
-
-SURE = 0.65
-"""How sure the detection of a document's language must be, from 0 to 1, as FineWeb has it."""
-
-LEAST_BYTES = 60
-"""The UTF-8 bytes of a document below which its language is not clear: a few words may surely look
-like any."""
 
 
 class HeldOut(Section):
@@ -77,13 +65,12 @@ def evaluate(
     raw: Path,
     params: EvaluateParams,
     device: DeviceName,
-) -> tuple[Evaluation, "pl.DataFrame"]:
+) -> tuple[Evaluation, MeasuredDocuments]:
     """Measure every epoch in the folder `models`; `raw` may hold the prompts. Model, tokenizer and
     tokens must belong together.
 
     Returns:
-        The results, and the loss of each validation document at each epoch
-        (evaluation/document_losses.py).
+        The results, and the validation documents with the loss of each at each epoch.
     """
     manifest = read_manifest(models)
     metadata = read_metadata(tokens)
@@ -97,9 +84,8 @@ def evaluate(
         params, raw, tokens, tokenizer, context_length=manifest.model.context_length
     )
     prompts = encode_prompts(entries, tokenizer, context_length=manifest.model.context_length)
-    documents = MeasuredDocuments.of(texts["val"], tokenizer)
+    documents = MeasuredDocuments(texts["val"], tokenizer, metadata.sources("val"))
     results = []
-    document_losses = []
     with Progress("evaluate", manifest.epochs, "epoch") as progress:
         for epoch in range(1, manifest.epochs + 1):
             model = load_model(models / f"epoch-{epoch}", str(compute.device))
@@ -108,12 +94,10 @@ def evaluate(
             }
             answers = [answer(model, tokenizer, prompt, params) for prompt in prompts]
             results.append(_result(epoch, losses, answers, texts["val"].bytes))
-            document_losses.append(documents.sums(losses["val"]))
+            documents.add(losses["val"])
             progress.advance(1)
-    languages = _languages(documents, tokenizer)
-    table = documents.table(document_losses, metadata.sources("val"), languages)
     questions = [prompt.question for prompt in prompts]
-    return Evaluation(questions=questions, epochs=results), table
+    return Evaluation(questions=questions, epochs=results), documents
 
 
 def _result(
@@ -136,18 +120,6 @@ def _result(
         bits_per_byte=bits_per_byte(val_loss, tokens=len(losses["val"]), text_bytes=val_bytes),
         answers=answers,
     )
-
-
-def _languages(documents: MeasuredDocuments, tokenizer: TextTokenizer) -> list[str | None]:
-    """The language of each document, where it is clear."""
-    import polars as pl  # noqa: PLC0415 (takes 0.2 s)
-
-    # A character has four bytes at most, and a token one at least
-    openings = map(tokenizer.decode_document, documents.openings(4 * LANGUAGE_CHARS))
-    texts = [text[:LANGUAGE_CHARS] for text in openings]
-    found = detect_languages(pl.Series(texts, dtype=pl.String))
-    is_sure = (pl.col("confidence") >= SURE) & pl.Series(documents.bytes >= LEAST_BYTES)
-    return found.select(pl.when(is_sure).then("language"))["language"].to_list()
 
 
 def _measured_texts(

@@ -52,7 +52,7 @@ def measured_text(
         everything = np.arange(whole.documents, dtype=np.int64)
         return MeasuredText(np.concatenate([first, ids]), whole.bytes, everything)
     # This needs `tokenizers`, which a machine that measures a GPU may lack
-    from tokenmill.formats.tokenizer import read_tokenizer, token_bytes  # noqa: PLC0415
+    from tokenmill.formats.tokenizer import read_tokenizer, token_lengths  # noqa: PLC0415
 
     tokenizer = read_tokenizer(tokenizer_file)
     check_tokenizer(tokens, tokenizer_file, tokenizer.sha256)
@@ -60,8 +60,8 @@ def measured_text(
     chosen = evenly_spread(len(ends), math.ceil(len(ends) * at_most / whole.bytes))
     begins = np.concatenate([[0], ends])
     some = np.concatenate([ids[begins[number] : ends[number]] for number in chosen])
-    lengths = np.array([len(each) for each in token_bytes(tokenizer)])
-    return MeasuredText(np.concatenate([first, some]), int(lengths[some].sum()), chosen)
+    size = int(token_lengths(tokenizer)[some].sum())
+    return MeasuredText(np.concatenate([first, some]), size, chosen)
 
 
 def evenly_spread(count: int, at_most: int) -> np.ndarray:

@@ -56,7 +56,7 @@ def stretches_of(
         UserError: a name is that of no source, sources are not told apart, nothing is left, or a
             stretch is too short for a sequence.
     """
-    if not mixture or not any(weight != 1 for weight in mixture.values()):
+    if not mixture or not mixes(mixture):
         return ()
     check_names(mixture, {run.source for run in runs}, "the training text")
     stretches: list[Stretch] = []
@@ -80,6 +80,11 @@ def stretches_of(
             "one of them another."
         )
     return tuple(stretches)
+
+
+def mixes(mixture: Mapping[str, float] | None) -> bool:
+    """Whether `data.mixture` changes how often a source is seen; a weight of 1 does not."""
+    return any(weight != 1 for weight in (mixture or {}).values())
 
 
 def check_names(mixture: Mapping[str, float], sources: Collection[str | None], where: str) -> None:

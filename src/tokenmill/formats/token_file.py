@@ -10,7 +10,7 @@ refuse a file that does not match it.
 
 import hashlib
 import itertools
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self, TypeAlias
 
@@ -186,12 +186,6 @@ class TokenMetadata(Section):
         their source."""
         found = (run for shard in self.shards for run in shard.part(split).sources)
         return [_sum(list(runs)) for _, runs in itertools.groupby(found, lambda run: run.source)]
-
-
-def by_source(runs: Iterable[SourceRun]) -> list[SourceRun]:
-    """The sums of each source, in the order of their names."""
-    ordered = sorted(runs, key=lambda run: run.source or "")
-    return [_sum(list(same)) for _, same in itertools.groupby(ordered, lambda run: run.source)]
 
 
 def _sum(runs: Sequence[SourceRun]) -> SourceRun:

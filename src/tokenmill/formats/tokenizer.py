@@ -229,6 +229,11 @@ def add_special_tokens(backend: Tokenizer, tokens: Iterable[str] = SPECIAL_TOKEN
     )
 
 
+def token_lengths(tokenizer: TextTokenizer) -> np.ndarray:
+    """The number of UTF-8 bytes of every token, in the order of the ids; int64."""
+    return np.array([len(token) for token in token_bytes(tokenizer)])
+
+
 def token_bytes(tokenizer: TextTokenizer) -> list[bytes]:
     """The UTF-8 bytes of every token, in the order of the ids; special tokens have none."""
     special, is_bpe = tokenizer.special_ids, tokenizer.type == "bpe"

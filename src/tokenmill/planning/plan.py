@@ -24,6 +24,7 @@ from tokenmill.core import paths
 from tokenmill.core.errors import UserError
 from tokenmill.costs import TIMING, find_times, read_timing
 from tokenmill.formats.metrics import TokenizerMetrics, TokensMetrics, read_metrics
+from tokenmill.formats.mixture import mixes
 from tokenmill.formats.token_file import METADATA_FILE, TokenMetadata, read_metadata
 from tokenmill.model.config import ModelConfig
 from tokenmill.model.gpt import empty_model, is_hidden_matrix, parameter_count
@@ -292,13 +293,13 @@ def _workload(
 ) -> Workload:
     """The training; what is not given comes from the project's data. A text of a given length has
     no sources to mix."""
-    metadata = _metadata(root)
+    metadata = _metadata(root) if tokens is None or vocab_size is None else None
     if vocab_size is None:
         vocab_size = metadata.vocab_size if metadata else _counted(root)[1]
     config = ModelConfig.of(params.model, vocab_size or params.tokenizer.vocab_size)
     if tokens is None and metadata:
         return Workload.on(metadata, config, params.train, params.data.mixture)
-    if tokens is None and params.data.mixture:
+    if tokens is None and mixes(params.data.mixture):
         raise UserError(
             "data.mixture needs the tokens of each source, and there are none yet; `dvc repro "
             "unpack` makes them, or give --tokens for a text without a mixture."

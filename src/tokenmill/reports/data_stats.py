@@ -22,7 +22,6 @@ from tokenmill.formats.token_file import (
     SourceRun,
     Split,
     TokenMetadata,
-    by_source,
     open_tokens,
     read_metadata,
     token_file,
@@ -166,9 +165,9 @@ class DataStats:
     @cached_property
     def sources(self) -> list[SourceRun]:
         """The sources of the training text, the largest first; none if they are not told apart."""
-        found = by_source(self.metadata.sources("train"))
+        found = self.metadata.sources("train")
         named = [source for source in found if source.source is not None]
-        return sorted(named, key=lambda source: -source.tokens)
+        return sorted(named, key=lambda source: (-source.tokens, source.source))
 
     @cached_property
     def occurrences(self) -> np.ndarray:

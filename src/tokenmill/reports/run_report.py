@@ -9,13 +9,12 @@ import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from tokenmill.costs import Cost, epoch_costs, read_timing
 from tokenmill.evaluation.benchmark_results import BenchmarksFile
-from tokenmill.evaluation.document_losses import GROUPS, Group, by_group
+from tokenmill.evaluation.document_losses import Group, GroupLoss
 from tokenmill.evaluation.results import EpochResult, Evaluation
 from tokenmill.evaluation.trace import Traces
 from tokenmill.formats.metrics import CleanReport
@@ -29,9 +28,6 @@ from tokenmill.reports.page import flat, render
 from tokenmill.training.history import EpochRow, StepRow, ValidationRow
 from tokenmill.training.schedule import Workload
 from tokenmill.words.warnings import training_warnings
-
-if TYPE_CHECKING:
-    import polars as pl
 
 
 @dataclass(frozen=True)
@@ -203,8 +199,8 @@ class RunRecord:
     """What the answers share with the training text; None if that has no index."""
     benchmarks: BenchmarksFile
     """What every epoch reaches on benchmarks, if there are any."""
-    documents: "pl.DataFrame"
-    """The loss of each validation document (evaluation/document_losses.py)."""
+    groups: Mapping[Group, Sequence[GroupLoss]]
+    """The losses of the validation text at every epoch, by source and by language."""
     validations: Sequence[ValidationRow] = ()
     """The validations within epochs."""
 
@@ -233,7 +229,7 @@ def render_run_report(run: RunRecord) -> str:
         last=evaluation.epochs[-1],
         verdict=verdict(evaluation),
         warnings=_warnings(run),
-        groups=_groups(run.documents),
+        groups=_groups(run),
         prompts=_prompts(evaluation),
         losses_by_epoch=_losses_by_epoch(evaluation),
         accuracy_by_epoch=_accuracy_by_epoch(run.benchmarks),
@@ -263,15 +259,17 @@ def _warnings(run: RunRecord) -> list[str]:
     )
 
 
-def _groups(documents: "pl.DataFrame") -> dict[Group, list[dict[str, Any]]]:
+def _groups(run: RunRecord) -> dict[Group, list[GroupLoss]]:
     """The losses of the last epoch by source and by language, the largest group first, where there
     are several; a group without a name has None."""
-    last = documents.filter(documents["epoch"] == documents["epoch"].max())
-    tables: dict[Group, pl.DataFrame] = {group: by_group(last, group) for group in GROUPS}
+    newest = run.manifest.epochs
+    tables: dict[Group, list[GroupLoss]] = {
+        group: [row for row in rows if row.epoch == newest] for group, rows in run.groups.items()
+    }
     return {
-        group: table.rename({group: "name"}).to_dicts()
-        for group, table in tables.items()
-        if table[group].drop_nulls().n_unique() > 1
+        group: rows
+        for group, rows in tables.items()
+        if len({row.name for row in rows} - {None}) > 1
     }
 
 
