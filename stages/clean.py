@@ -32,6 +32,7 @@ def main() -> None:
             params=params.clean,
             encoding=params.data.encoding,
             executor=executor,
+            store=params.runtime.store,
         )
     write_json(paths.CLEAN_REPORT, report.model_dump(by_alias=True))
     write_json(paths.METRICS / "clean.json", report.metrics())

@@ -29,6 +29,7 @@ def main() -> None:
             wanted.tokenize,
             executor=executor,
             results=paths.resume_root() / paths.PACKED_SHARDS,
+            store=wanted.runtime.store,
         )
     numbers = packed_metrics(metadata)
     settings = wanted.tokenize.model_dump() | {"split_by": SPLIT_IN_WORDS[method]}

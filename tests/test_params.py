@@ -315,7 +315,35 @@ def test_each_reader_of_runtime_reads_its_part(write: Write):
     path = write(
         runtime__data_engine="ray", runtime__ray_address="head:6379", runtime__device="tpu"
     )
-    assert load(View, path).runtime == ExecutorParams(data_engine="ray", ray_address="head:6379")
+    assert load(View, path).runtime == ExecutorParams(
+        data_engine="ray", ray_address="head:6379", store=None
+    )
+
+
+@pytest.mark.parametrize("name", ["runtime__store", "runtime__checkpoint__mirror"])
+@pytest.mark.parametrize(
+    ("value", "is_right"),
+    [
+        ("s3://bucket/prefix", True),
+        ("/mnt/drive", True),
+        ("~/drive", True),
+        ("sftp://ada@host/srv", True),
+        ("drive", False),
+        ("sftp://ada:rosebud@host/srv", False),
+        ("https://host/bucket?sig=rosebud", False),
+        ("simplecache::s3://bucket/prefix", False),
+    ],
+)
+def test_a_place_that_machines_share_holds_no_secret(
+    write: Write, name: str, value: str, is_right: bool
+):
+    if is_right:
+        check_all(write(**{name: value}))
+        return
+    with pytest.raises(ParamsError) as error:
+        check_all(write(**{name: value}))
+    assert error.value.parameters == [name.replace("__", ".")]
+    assert "rosebud" not in str(error.value)
 
 
 def test_sections_are_frozen(write: Write):
@@ -358,6 +386,7 @@ def test_file_must_be_there_and_be_yaml(content: bytes | None, problem: str, tmp
                 "parallel",
                 "processes",
                 "ray_address",
+                "store",
                 "token_placement",
             },
         ),

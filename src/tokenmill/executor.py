@@ -22,7 +22,7 @@ from typing import Any, Literal, Self, TypeVar
 
 import tokenmill
 from tokenmill.core.errors import UserError, first_line
-from tokenmill.core.params import Section
+from tokenmill.core.params import Section, SharedPlace
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -38,6 +38,12 @@ class ExecutorParams(Section, extra="ignore"):
     ray_address: str | None
     """With `ray`: the cluster's `host:port`; null means $RAY_ADDRESS, or else the cluster that this
     machine belongs to. A cluster is never started."""
+
+    store: SharedPlace | None
+    """Where the shards of clean text and of packed tokens lie, each under its SHA-256: an existing
+    folder by its absolute path, or a URL such as `s3://bucket/prefix`. `data/clean` and
+    `data/packed` then hold a list of them alone, so the nodes of a cluster need not share a folder
+    (docs/cluster.md). null: in these folders. The tokens for training are the same."""
 
 
 @dataclass(frozen=True)

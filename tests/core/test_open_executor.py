@@ -9,11 +9,11 @@ import pytest
 from tokenmill.core.errors import UserError
 from tokenmill.executor import ExecutorParams, ThreadExecutor, open_executor
 
-LOCAL = ExecutorParams(data_engine="local", ray_address=None)
+LOCAL = ExecutorParams(data_engine="local", ray_address=None, store=None)
 
 
 def on_ray(address: str | None) -> ExecutorParams:
-    return ExecutorParams(data_engine="ray", ray_address=address)
+    return ExecutorParams(data_engine="ray", ray_address=address, store=None)
 
 
 def complaint(params: ExecutorParams) -> str:

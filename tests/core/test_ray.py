@@ -16,9 +16,11 @@ import psutil
 import pytest
 
 import tokenmill
+from tests.buckets import own_bucket
 from tests.data.material import parameters
 from tests.tokens.clean_text import PROSE, write_clean
 from tests.tokens.packing import pack_here
+from tests.tokens.test_store import clean_into, index_into, pack_into
 from tokenmill import executor as executor_module
 from tokenmill.core.errors import UserError
 from tokenmill.data.clean import clean
@@ -44,9 +46,15 @@ long as ever."""
 
 
 @pytest.fixture(scope="module")
-def cluster() -> Iterator[Any]:
-    """Two nodes of one core; nothing of them is left afterwards, in a folder with a name short
-    enough for sockets."""
+def bucket() -> Iterator[str]:
+    with own_bucket("ray") as url:
+        yield url
+
+
+@pytest.fixture(scope="module")
+def cluster(bucket: str) -> Iterator[Any]:
+    """Two nodes of one core that reach the bucket; nothing of them is left afterwards, in a folder
+    with a name short enough for sockets."""
     folder = tempfile.mkdtemp(prefix="ray-", dir="/tmp")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("RAY_TMPDIR", folder)
@@ -64,7 +72,7 @@ def cluster() -> Iterator[Any]:
 @pytest.fixture(scope="module")
 def executor(cluster: Any) -> Iterator[Executor]:
     with open_executor(
-        ExecutorParams(data_engine="ray", ray_address=cluster.address), threads=1
+        ExecutorParams(data_engine="ray", ray_address=cluster.address, store=None), threads=1
     ) as opened:
         yield opened
 
@@ -168,6 +176,16 @@ def test_clean_writes_the_same_bytes_from_a_relative_path(
         )
         assert report.documents.kept > 30
     assert contents(tmp_path / "ray") == contents(tmp_path / "local")
+
+
+def test_a_store_gives_the_same_tokens(executor: Executor, bucket: str, tmp_path: Path) -> None:
+    for name, store, one in (("local", None, ThreadExecutor(threads=2)), ("ray", bucket, executor)):
+        clean_into(tmp_path / name, store, one)
+        pack_into(tmp_path / name, store, executor=one)
+        index_into(tmp_path / name)
+    assert contents(tmp_path / "ray" / "tokens") == contents(tmp_path / "local" / "tokens")
+    assert [path.name for path in (tmp_path / "ray" / "clean").iterdir()] == ["store.json"]
+    assert (tmp_path / "ray" / "packed" / "store.json").exists()
 
 
 def contents(folder: Path) -> dict[str, bytes]:

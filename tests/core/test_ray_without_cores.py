@@ -35,7 +35,7 @@ def coreless(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
 
 def test_a_cluster_without_cores_is_named(coreless: str, monkeypatch) -> None:
     monkeypatch.setattr(executor_module, "CORELESS_SECONDS", 0.5)
-    params = ExecutorParams(data_engine="ray", ray_address=coreless)
+    params = ExecutorParams(data_engine="ray", ray_address=coreless, store=None)
     with (
         open_executor(params, threads=1) as executor,
         pytest.raises(UserError, match=rf"{coreless} has no core .*it has: memory .*node:"),

@@ -258,7 +258,7 @@ def test_the_stage_writes_metrics_and_two_lines(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     Path("in.jsonl").write_bytes(json_lines([{"text": "a"}, {"text": "a"}]))
     values = parameters().model_dump_json()
-    runtime = '{"data_engine": "local", "ray_address": null}'
+    runtime = '{"data_engine": "local", "ray_address": null, "store": null}'
     Path("params.yaml").write_text(
         '{"data": {"raw": "in.jsonl", "encoding": "auto", "mixture": null}, '
         f'"clean": {values}, "runtime": {runtime}}}'

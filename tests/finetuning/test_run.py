@@ -61,7 +61,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 METHODS = get_args(Method)
 
-LOCAL = ExecutorParams(data_engine="local", ray_address=None)
+LOCAL = ExecutorParams(data_engine="local", ray_address=None, store=None)
 
 
 def tune(

@@ -44,7 +44,10 @@ def edit(path: Path, change: Callable[[bytes], bytes]) -> None:
         ({"surprise": 1}, "surprise"),
         ({"train": {}}, r"train\.tokens"),
         ({"shards": []}, "shards"),
-        ({"shards": [{"name": "../part-0.zst"}]}, r"shards\.0\.name"),
+        (
+            {"shards": [{"size": 1, "sha256": "0" * 64, "name": "../part-0.zst"}]},
+            r"shards\.0\.name",
+        ),
     ],
 )
 def test_wrong_metadata_is_refused(change: dict, message: str, tokens: Path) -> None:

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tokenmill.executor import ThreadExecutor
 from tokenmill.formats import shards
 from tokenmill.formats.tokenizer import read_tokenizer
 from tokenmill.tokens import corpus as corpus_module
@@ -129,9 +130,9 @@ def test_sample_keeps_its_budget_among_long_documents(corpus: Corpus) -> None:
 def test_probe_reads_at_even_places(corpus: Corpus) -> None:
     texts = [f"{i:05d}" for i in range(64_000)]
     clean = corpus(texts, shard_bytes=9000)
-    probed = probe(clean, 3 * PROBES * PROBE_ROWS)
+    probed = probe(clean, 3 * PROBES * PROBE_ROWS, ThreadExecutor(threads=2))
     assert set(map(len, probed)) == {3}
     assert sum(map(len, probed)) <= 3 * PROBES * PROBE_ROWS
     assert [int(text) for text in probed] == sorted(map(int, probed))
     assert (probed[0], probed[-1] > "550") == ("000", True)
-    assert probe(corpus(["one"]), 1000) == ["one"]
+    assert probe(corpus(["one"]), 1000, ThreadExecutor(threads=1)) == ["one"]

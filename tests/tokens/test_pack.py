@@ -20,6 +20,7 @@ from tests.tokens.packing import pack_here
 from tokenmill.core.errors import UserError
 from tokenmill.formats import shards
 from tokenmill.formats.chat import plain
+from tokenmill.formats.store import ShardFile
 from tokenmill.formats.token_file import (
     SPLITS,
     Split,
@@ -97,18 +98,19 @@ def test_files_named_as_validation_text_are_held_out(
 
 
 def test_the_split_is_chosen_once(prose: Path, bpe_file: Path, tmp_path: Path, monkeypatch) -> None:
-    """Choosing reads the ids of the whole corpus. Names are read once more, to count sources."""
+    """Choosing reads names and ids of each shard once; the fast encoder is tried on some texts."""
     columns: list[tuple[str, ...]] = []
-    read = shards.batches
+    read = shards.documents
 
-    def watched(folder: Path, wanted: tuple[str, ...] = ("text",)) -> Iterator[pl.DataFrame]:
+    def watched(shard: ShardFile, wanted: tuple[str, ...] = ("text",)) -> Iterator[pl.DataFrame]:
         columns.append(tuple(wanted))
-        return read(folder, wanted)
+        return read(shard, wanted)
 
-    monkeypatch.setattr(shards, "batches", watched)
+    monkeypatch.setattr(shards, "documents", watched)
     params = TokenizeParams(split="auto", val_fraction=0.3)
     assert pack_here(prose, bpe_file, tmp_path / "packed", params)[1] == "hash"
-    assert sorted(columns) == [("id",), ("source",), ("source",)]
+    assert sorted(set(columns)) == [("source", "id"), ("text",), ("text", "source", "id")]
+    assert columns.count(("source", "id")) == len(shards.shards(prose))
 
 
 @pytest.mark.parametrize("source", ["a.txt", "val/a.txt"])

@@ -40,7 +40,7 @@ def encoded(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     monkeypatch.setattr(
         pack_module,
         "_encoded",
-        lambda source, *more: names.append(source.name) or encode(source, *more),
+        lambda item, *more: names.append(item.shard.path.name) or encode(item, *more),
     )
     return names
 

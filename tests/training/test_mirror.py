@@ -4,7 +4,6 @@ continues from it."""
 import hashlib
 import itertools
 import json
-import logging
 import os
 import shutil
 import signal
@@ -16,10 +15,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import fsspec
 import pytest
-from fsspec.asyn import sync
 
+from tests.buckets import own_bucket
 from tests.imports import ROOT
 from tests.training.fork_server import ForkServer
 from tests.training.test_checkpoint import RESUMABLE, filled, found, row, trained
@@ -56,31 +54,9 @@ def fetched(url: Path | str, folder: Path) -> tuple[list[int], list[str]]:
 
 
 @pytest.fixture(scope="module")
-def bucket(monkeypatch_module: pytest.MonkeyPatch) -> Iterator[str]:
-    """An S3 of our own on this machine; Moto keeps one set of buckets for all servers of a
-    process."""
-    moto = pytest.importorskip("moto.server")
-    s3fs = pytest.importorskip("s3fs")
-    logging.getLogger("werkzeug").setLevel(logging.ERROR)
-    server = moto.ThreadedMotoServer("127.0.0.1", 0, verbose=False)
-    server.start()
-    host, port = server.get_host_and_port()
-    monkeypatch_module.setenv("AWS_ENDPOINT_URL", f"http://{host}:{port}")
-    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
-        monkeypatch_module.setenv(name, "test")
-    monkeypatch_module.setenv("AWS_DEFAULT_REGION", "us-east-1")
-    fsspec.filesystem("s3").mkdir("mirror")
-    yield "s3://mirror"
-    for opened in s3fs.S3FileSystem._cache.values():
-        sync(opened.loop, opened.s3.close)  # which else the collector would do, in somebody's test
-    s3fs.S3FileSystem.clear_instance_cache()
-    server.stop()
-
-
-@pytest.fixture(scope="module")
-def monkeypatch_module() -> Iterator[pytest.MonkeyPatch]:
-    with pytest.MonkeyPatch.context() as patch:
-        yield patch
+def bucket() -> Iterator[str]:
+    with own_bucket("mirror") as url:
+        yield url
 
 
 @pytest.fixture(params=["folder", "memory", "s3"])

@@ -160,7 +160,8 @@ def _type(annotation: Any) -> str:
     origin = typing.get_origin(annotation)
     arguments = typing.get_args(annotation)
     if origin is typing.Annotated:
-        return " ".join([_type(arguments[0]), *(_bounds(field) for field in arguments[1:])])
+        bounds = (_bounds(one) for one in arguments[1:] if hasattr(one, "metadata"))
+        return " ".join([_type(arguments[0]), *bounds])
     if origin is typing.Literal:
         return ", ".join(f"`{choice}`" for choice in arguments)
     if origin in (list, dict):

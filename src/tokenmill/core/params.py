@@ -15,8 +15,9 @@ import textwrap
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
+from urllib.parse import urlsplit
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, field_validator
 from pydantic_core import ErrorDetails
 from ruamel.yaml import YAML, YAMLError
 
@@ -41,6 +42,28 @@ Epochs = Annotated[int, Field(ge=1, le=1_000_000)]
 
 DeviceName = Literal["auto", "cpu", "cuda", "mps"]
 """The values of `runtime.device`."""
+
+
+def _shared_place(value: str) -> str:
+    """Refuse a relative path, and a URL that opens something by itself, without repeating it."""
+    if "://" not in value:
+        if not Path(value).expanduser().is_absolute():
+            raise ValueError(
+                f"{value!r} must be an absolute path or a URL, because DVC also runs stages in "
+                "temporary copies."
+            )
+        return value
+    parts = urlsplit(value)
+    if parts.password or parts.query or parts.fragment or "::" in value:
+        raise ValueError(
+            "it must be an address without password and query, such as s3://bucket/prefix; keep "
+            "keys in the environment, or where the tools of the service look for them."
+        )
+    return value
+
+
+SharedPlace = Annotated[str, AfterValidator(_shared_place)]
+"""A place that several machines share: an absolute path, or a URL that fsspec knows."""
 
 MOST_TIMES = 1000
 """The most times that an epoch may see a source."""

@@ -44,12 +44,14 @@ def clean(
     encoding: str = "auto",
     parameter: str = "data.raw",
     executor: Executor,
+    store: str | None = None,
     chunk_bytes: int = CHUNK_BYTES,
     shard_bytes: int = SHARD_BYTES,
 ) -> CleanReport:
-    """Clean what is at `raw` into the folder `out`, which appears whole or not at all.
+    """Clean what is at `raw` into the folder `out`, which appears whole or not at all; with a
+    `store`, the shards go there and their manifest to `out`.
 
-    The documents do not depend on `executor` and `chunk_bytes`. Errors about `raw` name the
+    The documents depend on `raw`, `params` and `encoding` alone. Errors about `raw` name the
     parameter `parameter`.
 
     Raises:
@@ -72,7 +74,7 @@ def clean(
         chunks = Planner(params, progress.advance, chunk_bytes).chunks(found.sources)
         duplicates = Duplicates(params, executor, tally)
         with (
-            ShardWriter(executor, folder, tally, shard_bytes=shard_bytes) as writer,
+            ShardWriter(executor, folder, tally, shard_bytes=shard_bytes, store=store) as writer,
             contextlib.closing(summaries(chunks, params, executor, tally, progress)) as cleaned,
         ):
             for summary, documents in cleaned:

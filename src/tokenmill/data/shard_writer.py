@@ -4,8 +4,10 @@ The documents stay where they were cleaned. The writer knows their lengths, so i
 shard ends, and starts a task that takes the documents of this shard and writes them.
 """
 
+import tempfile
 from collections import deque
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Self
 
@@ -13,10 +15,11 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from tokenmill.core.files import expect
+from tokenmill.core.files import expect, sha256_of
 from tokenmill.data.report import Tally
 from tokenmill.executor import Executor, Task
 from tokenmill.formats.shards import ROW_GROUP_BYTES, SHARD_BYTES, shard_file, write_shard
+from tokenmill.formats.store import Manifest, Store, StoredShard, write_manifest
 
 Rows = NDArray[np.intp]
 """Numbers of rows in a table, ascending."""
@@ -27,7 +30,7 @@ TASKS_OF_A_SHARD = 4
 
 class ShardWriter:
     """Writes documents with the columns of SCHEMA to part-00000.parquet, part-00001.parquet, … in
-    `folder`, and counts them.
+    `folder`, or to a store and its manifest to `folder`, and counts them.
 
     Where a shard ends depends on the documents alone, not on how they come. In memory are the
     documents of the next shard and of those that are being written.
@@ -41,12 +44,17 @@ class ShardWriter:
         *,
         shard_bytes: int = SHARD_BYTES,
         row_group_bytes: int = ROW_GROUP_BYTES,
+        store: str | None = None,
     ):
+        if store:
+            Store(store)  # which is refused before any work
         self._executor = executor
+        self._store = store
+        self._stored: list[StoredShard] = []
         self._folder = folder.resolve()
         self._tally = tally
         self._shard_bytes = shard_bytes
-        self._row_group_bytes = row_group_bytes
+        self._write = partial(_write, row_group_bytes=row_group_bytes, store=store)
         self._pending: list[tuple[Task, Rows]] = []
         self._held = 0
         self._under_way: deque[tuple[Path, Task]] = deque()
@@ -81,6 +89,8 @@ class ShardWriter:
             self._start()
         while self._under_way:
             self._wait()
+        if self._store:
+            write_manifest(self._folder, Manifest(store=self._store, shards=self._stored))
 
     def _start(self) -> None:
         while len(self._under_way) > self._executor.limit() // TASKS_OF_A_SHARD:
@@ -88,7 +98,7 @@ class ShardWriter:
         path = shard_file(self._folder, self._number)
         rows = [some for _, some in self._pending]
         tables = [documents for documents, _ in self._pending]
-        (task,) = self._executor.start(_write, path, self._row_group_bytes, rows, *tables)
+        (task,) = self._executor.start(self._write, path, rows, *tables)
         self._under_way.append((path, task))
         self._number += 1
         self._pending = []
@@ -96,9 +106,12 @@ class ShardWriter:
 
     def _wait(self) -> None:
         path, task = self._under_way[0]
-        size, counts = self._executor.result(task)
+        size, stored, counts = self._executor.result(task)
         self._under_way.popleft()
-        expect(path, size)
+        if stored:
+            self._stored.append(stored)
+        else:
+            expect(path, size)
         self._tally.merge(counts)
 
     def __enter__(self) -> Self:
@@ -117,13 +130,21 @@ def _copied(documents: pl.DataFrame, rows: Rows) -> pl.DataFrame:
 
 
 def _write(
-    path: Path, row_group_bytes: int, rows: Sequence[Rows], *tables: pl.DataFrame
-) -> tuple[int, Tally]:
-    """Write one shard; its size in bytes, and the counts of its documents."""
+    path: Path, rows: Sequence[Rows], *tables: pl.DataFrame, row_group_bytes: int, store: str | None
+) -> tuple[int, StoredShard | None, Tally]:
+    """Write one shard; its size in bytes, what the store has of it, and the counts of its
+    documents."""
     documents = pl.concat(
         [table[some] for table, some in zip(tables, rows, strict=True)], rechunk=True
     )
-    write_shard(path, documents, row_group_bytes)
     tally = Tally()
     tally.add_kept(documents)
-    return path.stat().st_size, tally
+    if store is None:
+        write_shard(path, documents, row_group_bytes)
+        return path.stat().st_size, None, tally
+    with tempfile.TemporaryDirectory(prefix="tokenmill-") as folder:
+        copy = Path(folder, path.name)
+        footer = write_shard(copy, documents, row_group_bytes)
+        stored = StoredShard(size=copy.stat().st_size, sha256=sha256_of(copy), footer=footer)
+        Store(store).put(copy, stored)
+    return stored.size, stored, tally

@@ -121,6 +121,7 @@ def clean_chats(
                 encoding=encoding,
                 parameter="finetune.data",
                 executor=executor,
+                store=runtime.store,
             )
         os.environ[CHATS] = str(folder)
         try:

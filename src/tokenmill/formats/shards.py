@@ -1,13 +1,15 @@
-"""The clean documents on disk: parquet shards, written once and read in constant memory.
+"""The clean documents: parquet shards in a folder or a store, written once and read in constant
+memory.
 
 Columns: `text`; `source`, the file it came from relative to data.raw; `id`, the XXH3 64-bit hash of
 the text's UTF-8. Where a shard and its row groups end depends on the text alone: the same documents
 are the same bytes.
 """
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 
@@ -15,6 +17,7 @@ from tokenmill.core.errors import UserError
 from tokenmill.core.files import expect, open_regular, write_beside
 from tokenmill.core.paths import way_out
 from tokenmill.formats.chat_columns import text_bytes
+from tokenmill.formats.store import ShardFile, StoredShard, read_manifest
 
 SCHEMA = {"text": pl.String, "source": pl.String, "id": pl.UInt64}
 
@@ -37,9 +40,9 @@ DIGITS = 5
 """The fewest digits of the number in a shard's name."""
 
 
-def write_shard(path: Path, shard: pl.DataFrame, row_group_bytes: int) -> None:
-    """Write documents as one shard, with their totals in its footer. It appears whole or not at
-    all, in a folder that must be there.
+def write_shard(path: Path, shard: pl.DataFrame, row_group_bytes: int) -> dict[str, int]:
+    """Write documents as one shard, with their totals in its footer, and return these. It appears
+    whole or not at all, in a folder that must be there.
 
     Raises:
         UserError: the folder is not there.
@@ -63,6 +66,7 @@ def write_shard(path: Path, shard: pl.DataFrame, row_group_bytes: int) -> None:
             row_group_size=rows,
             metadata={key: str(value) for key, value in footer.items()},
         )
+    return footer
 
 
 @dataclass(frozen=True)
@@ -81,13 +85,16 @@ def shard_file(folder: Path, number: int) -> Path:
     return folder / f"part-{number:0{DIGITS}}.parquet"
 
 
-def shards(folder: Path) -> list[Path]:
+def shards(folder: Path) -> list[ShardFile]:
     """The shards of a folder in the order of their numbers, which from 100,000 shards on is not the
     order of their names.
 
     Raises:
         UserError: there are none, or one between them is missing.
     """
+    if manifest := read_manifest(folder):
+        stored = enumerate(manifest.shards)
+        return [ShardFile(shard_file(folder, i), manifest.store, one) for i, one in stored]
     found = sorted(folder.glob("part-*.parquet"), key=_number)
     if not found:
         raise UserError(f"{folder} holds no part-*.parquet; run `dvc repro clean`.")
@@ -96,7 +103,7 @@ def shards(folder: Path) -> list[Path]:
             raise UserError(
                 f"{wanted} is missing; get it with `dvc pull`, or run `dvc repro clean`."
             )
-    return found
+    return [ShardFile(shard) for shard in found]
 
 
 def _number(shard: Path) -> int:
@@ -112,24 +119,32 @@ def batches(folder: Path, columns: Sequence[str] = ("text",)) -> Iterator[pl.Dat
             print(len(batch), batch["text"][0])
     """
     for shard in shards(folder):
-        yield from (group.read(columns) for group in row_groups(shard))
+        yield from documents(shard, columns)
+
+
+def documents(shard: ShardFile, columns: Sequence[str] = ("text",)) -> Iterator[pl.DataFrame]:
+    """The documents of one shard, in order, a row group at a time. It is fetched once."""
+    with shard.local() as path:
+        here = replace(shard, path=path, store=None)
+        yield from (group.read(columns) for group in row_groups(here))
 
 
 @dataclass(frozen=True)
 class RowGroup:
     """Consecutive documents of a shard, about 16 MiB of text, that are read together."""
 
-    shard: Path
+    shard: ShardFile
     start: int
     rows: int
 
     def read(self, columns: Sequence[str] = ("text",)) -> pl.DataFrame:
         """Read these columns of the documents."""
-        table = pl.scan_parquet(self.shard, glob=False).select(columns)
-        return table.slice(self.start, self.rows).collect()
+        with self.shard.local() as path:
+            table = pl.scan_parquet(path, glob=False).select(columns)
+            return table.slice(self.start, self.rows).collect()
 
 
-def row_groups(shard: Path) -> list[RowGroup]:
+def row_groups(shard: ShardFile) -> list[RowGroup]:
     """The row groups of one shard, in order; only its footer is read."""
     footer = _read_footer(shard)
     rows = footer["row_group_rows"]
@@ -150,14 +165,23 @@ def shard_totals(folder: Path) -> list[Totals]:
     return [Totals(footer["documents"], footer["bytes"], footer["chars"]) for footer in footers]
 
 
-def _read_footer(shard: Path) -> dict[str, int]:
-    open_regular(shard).close()  # polars would wait for somebody to write into a pipe
+def _read_footer(shard: ShardFile) -> dict[str, int]:
+    if isinstance(shard.stored, StoredShard):
+        return _checked_footer(shard.path, shard.stored.footer)
+    open_regular(shard.path).close()  # polars would wait for somebody to write into a pipe
     try:
-        metadata = pl.read_parquet_metadata(shard)
-        names = ("format", "documents", "bytes", "chars", "row_group_rows")
-        footer = {name: int(metadata[name]) for name in names}
-        if footer["format"] != CLEAN_FORMAT:
+        footer = pl.read_parquet_metadata(shard.path)
+    except (ValueError, pl.exceptions.PolarsError):
+        footer = {}
+    return _checked_footer(shard.path, footer)
+
+
+def _checked_footer(path: Path, footer: Mapping[str, Any]) -> dict[str, int]:
+    names = ("format", "documents", "bytes", "chars", "row_group_rows")
+    try:
+        found = {name: int(footer[name]) for name in names}
+        if found["format"] != CLEAN_FORMAT or found["row_group_rows"] < 1:
             raise ValueError
-        return footer
-    except (KeyError, ValueError, pl.exceptions.PolarsError):
-        raise UserError(f"{shard} is not a shard of the stage clean; {way_out(shard)}.") from None
+        return found
+    except (KeyError, ValueError):
+        raise UserError(f"{path} is not a shard of the stage clean; {way_out(path)}.") from None

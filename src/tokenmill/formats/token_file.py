@@ -101,15 +101,20 @@ class Part(PartTotals):
         return self
 
 
-class PackedShard(Section):
+class HashedFile(Section):
+    """What a file is known by."""
+
+    size: Count
+    """The size of the file in bytes."""
+    sha256: Sha256
+    """The SHA-256 of the file."""
+
+
+class PackedShard(HashedFile):
     """The description of one packed shard."""
 
     name: Annotated[str, Field(pattern=r"^part-[0-9]{1,12}\.zst$")]
     """The name of its file, which is that of the shard of clean text but for the ending."""
-    size: Count
-    """The size of its file in bytes."""
-    sha256: Sha256
-    """The SHA-256 of its file."""
     train: Part
     val: Part
 

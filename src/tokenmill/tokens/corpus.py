@@ -19,8 +19,10 @@ import numpy as np
 import polars as pl
 
 from tokenmill.core.errors import UserError
+from tokenmill.executor import Executor
 from tokenmill.formats import shards
 from tokenmill.formats.chat_columns import plain_column, texts_between
+from tokenmill.formats.store import ShardFile
 from tokenmill.formats.token_file import MAX_SOURCES, Split
 from tokenmill.tokens.params import TokenizeParams
 
@@ -166,17 +168,20 @@ def _take_bytes(texts: pl.Series, budget: int) -> list[str]:
     return kept
 
 
-def probe(clean: Path, budget: int) -> list[str]:
+def probe(clean: Path, budget: int, executor: Executor) -> list[str]:
     """The beginnings of evenly spaced documents in evenly spaced shards, at most `budget`
     characters in all."""
-    files = shards.shards(clean)
-    chosen = files[:: math.ceil(len(files) / PROBES)]
-    texts: list[str] = []
-    for file in chosen:
-        documents = pl.concat([group.read()["text"] for group in shards.row_groups(file)])
-        found = documents.gather_every(math.ceil(len(documents) / PROBE_ROWS))
-        texts += plain_column(found.str.head(budget // (len(chosen) * len(found)))).to_list()
-    return texts
+    found = shards.shards(clean)
+    chosen = found[:: math.ceil(len(found) / PROBES)]
+    texts = executor.map(partial(_beginnings, budget=budget // len(chosen)), chosen)
+    return [text for part in texts for text in part]
+
+
+def _beginnings(shard: ShardFile, *, budget: int) -> list[str]:
+    """The beginnings of evenly spaced documents, at most `budget` characters in all."""
+    texts = pl.concat([group["text"] for group in shards.documents(shard)])
+    found = texts.gather_every(math.ceil(len(texts) / PROBE_ROWS))
+    return plain_column(found.str.head(budget // len(found))).to_list()
 
 
 class TextSpan(NamedTuple):
@@ -202,16 +207,6 @@ def by_source(span: TextSpan) -> Iterator[tuple[str, pl.Series]]:
         start += length
 
 
-def has_few_sources(clean: Path) -> bool:
-    """Whether the corpus has at most MAX_SOURCES sources. Only the names of files are read."""
-    found = set[str]()
-    for frame in shards.batches(clean, ("source",)):
-        found |= set(_source_of(frame["source"]).unique().to_list())
-        if len(found) > MAX_SOURCES:
-            return False
-    return True
-
-
 def _source_of(files: pl.Series) -> pl.Series:
     """The source to which each file belongs: its first folder, or itself if it lies in none."""
     return files.str.splitn("/", 2).struct.field("field_0")
@@ -228,8 +223,29 @@ SPLIT_IN_WORDS: dict[SplitMethod, str] = {
 """For each method, the choice of validation text in words."""
 
 
-def choose_split(clean: Path, params: TokenizeParams) -> SplitMethod:
-    """Choose how the corpus is split: as `params` asks, or with `auto` as the corpus allows.
+@dataclass(frozen=True)
+class Counts:
+    """What the choice of a split needs to know of a shard, or of the whole corpus."""
+
+    sources: frozenset[str]
+    """Its sources; of a shard, at most one more than MAX_SOURCES."""
+    named: frozenset[bool]
+    """Whether it has files that are named as validation text (True), and others (False)."""
+    val: int
+    """The documents that `hash` would hold out."""
+
+
+class Choice(NamedTuple):
+    """How the corpus is split."""
+
+    method: SplitMethod
+    has_sources: bool
+    """Whether it has at most MAX_SOURCES sources, which are then told apart."""
+
+
+def choose_split(clean: Path, params: TokenizeParams, executor: Executor) -> Choice:
+    """Choose how the corpus is split: as `params` asks, or with `auto` as the corpus allows. The
+    tasks of `executor` read the names of files and the hashes of documents.
 
     `auto` means `names` if some files are named as validation text (VALIDATION_NAME) and others are
     not; else `hash` if it holds out about as much as `val_fraction` asks for; else `ends`, or
@@ -238,17 +254,39 @@ def choose_split(clean: Path, params: TokenizeParams) -> SplitMethod:
     Raises:
         UserError: `hash` is asked for, and would leave a split empty.
     """
+    threshold = int(params.val_fraction * 2**64)
+    sources, named, val = set[str](), set[bool](), 0
+    for found in executor.map(partial(_counts, threshold=threshold), shards.shards(clean)):
+        if len(sources) <= MAX_SOURCES:
+            sources |= found.sources
+        named |= found.named
+        val += found.val
+    return Choice(
+        _method(clean, params, executor, is_named=len(named) > 1, val=val),
+        has_sources=len(sources) <= MAX_SOURCES,
+    )
+
+
+def _counts(shard: ShardFile, *, threshold: int) -> Counts:
+    sources, named, val = set[str](), set[bool](), 0
+    for frame in shards.documents(shard, ("source", "id")):
+        sources |= set(_source_of(frame["source"]).unique().to_list())
+        named |= set(_is_named_val(frame).tolist())
+        val += int(_is_hashed_val(frame, threshold).sum())
+    few = itertools.islice(sources, MAX_SOURCES + 1)
+    return Counts(frozenset(few), frozenset(named), val)
+
+
+def _method(
+    clean: Path, params: TokenizeParams, executor: Executor, *, is_named: bool, val: int
+) -> SplitMethod:
     if params.split not in ("auto", "hash"):
         return params.split
-    if params.split == "auto" and _has_both_names(clean):
+    if params.split == "auto" and is_named:
         return "names"
-    threshold = int(params.val_fraction * 2**64)
     totals = shards.totals(clean)
-    val = sum(
-        int(_is_hashed_val(frame, threshold).sum()) for frame in shards.batches(clean, ("id",))
-    )
     if params.split == "auto":
-        if val >= ENOUGH_DOCUMENTS or _holds_out_enough(clean, params.val_fraction):
+        if val >= ENOUGH_DOCUMENTS or _holds_out_enough(clean, params.val_fraction, executor):
             return "hash"
         has_ends = totals.chars * params.val_fraction >= totals.documents * SHORTEST_END
         return "ends" if has_ends else "tail"
@@ -337,23 +375,20 @@ def _is_named_val(frame: pl.DataFrame) -> np.ndarray:
     return frame["source"].str.contains(VALIDATION_NAME).to_numpy()
 
 
-def _has_both_names(clean: Path) -> bool:
-    """Whether the corpus has files that are named as validation text, and others."""
-    found: set[bool] = set()
-    for frame in shards.batches(clean, ("source",)):
-        found |= set(_is_named_val(frame).tolist())
-    return len(found) > 1
-
-
-def _holds_out_enough(clean: Path, val_fraction: float) -> bool:
+def _holds_out_enough(clean: Path, val_fraction: float, executor: Executor) -> bool:
     """Whether `hash` holds out between half of and twice the fraction of the characters that is
     asked for."""
-    is_val = partial(_is_hashed_val, threshold=int(val_fraction * 2**64))
-    held = sum(
-        int(frame["text"].filter(pl.Series(is_val(frame))).str.len_chars().sum())
-        for frame in shards.batches(clean, ("text", "id"))
-    )
+    count = partial(_hashed_chars, threshold=int(val_fraction * 2**64))
+    held = sum(executor.map(count, shards.shards(clean)))
     return 0.5 <= held / max(1, val_fraction * shards.totals(clean).chars) <= 2
+
+
+def _hashed_chars(shard: ShardFile, *, threshold: int) -> int:
+    """The characters that `hash` would hold out."""
+    return sum(
+        int(frame["text"].filter(pl.Series(_is_hashed_val(frame, threshold))).str.len_chars().sum())
+        for frame in shards.documents(shard, ("text", "id"))
+    )
 
 
 def _split_ends(documents: Iterable[pl.DataFrame], val_fraction: float) -> Iterator[TextSpan]:

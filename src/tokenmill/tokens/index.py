@@ -2,6 +2,7 @@
 the documents, and their sources."""
 
 import hashlib
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +15,9 @@ from tokenmill.core import files
 from tokenmill.core.errors import UserError
 from tokenmill.core.paths import way_out
 from tokenmill.display import Progress
+from tokenmill.executor import ThreadExecutor
 from tokenmill.formats import shards
+from tokenmill.formats.store import ShardFile
 from tokenmill.formats.token_file import check_tokenizer, document_ends, open_tokens, read_metadata
 from tokenmill.formats.token_index import (
     DOCUMENT_DTYPE,
@@ -28,7 +31,13 @@ from tokenmill.formats.token_index import (
     write_metadata,
 )
 from tokenmill.formats.tokenizer import read_tokenizer
-from tokenmill.tokens.corpus import choose_split, runs, split_documents, split_rules
+from tokenmill.tokens.corpus import (
+    SplitRule,
+    choose_split,
+    runs,
+    split_documents,
+    split_rules,
+)
 from tokenmill.tokens.params import TokenizeParams
 from tokenmill.tokens.words import Words
 
@@ -165,10 +174,15 @@ def _sources(clean: Path, split: TokenizeParams, documents: int) -> list[Source]
 
 def _runs(clean: Path, split: TokenizeParams) -> Iterator[tuple[str, int]]:
     """The sources of the training text in its order, each with how many documents follow."""
-    files_ = shards.shards(clean)
-    rules = split_rules(clean, choose_split(clean, split), split.val_fraction)
-    for shard, rule in zip(files_, rules, strict=True):
-        groups = (group.read(tuple(shards.SCHEMA)) for group in shards.row_groups(shard))
-        for span in split_documents(groups, rule):
-            if span.split == "train":
-                yield from runs(span.sources)
+    with ThreadExecutor(threads=os.cpu_count() or 1) as executor:
+        method = choose_split(clean, split, executor).method
+        rules = split_rules(clean, method, split.val_fraction)
+        items = zip(shards.shards(clean), rules, strict=True)
+        for found in executor.map(_shard_runs, items):
+            yield from found
+
+
+def _shard_runs(item: tuple[ShardFile, SplitRule]) -> list[tuple[str, int]]:
+    shard, rule = item
+    spans = split_documents(shards.documents(shard, tuple(shards.SCHEMA)), rule)
+    return [run for span in spans if span.split == "train" for run in runs(span.sources)]

@@ -6,18 +6,19 @@ group, a batch of BATCH_BYTES and the packed shard, however large the corpus is.
 
 A finished shard is also kept in a folder of results, under a key of what it follows from: the bytes
 of its text, the tokenizer, the rule of the split. So a stage that was killed, or that runs again
-after some text has changed, encodes only what is not there. The bytes depend only on text,
-tokenizer and parameters.
+after some text has changed, encodes only what is not there. With a store, the results are
+descriptions alone, which the driver keeps. The bytes depend only on text, tokenizer and parameters.
 """
 
 import contextlib
 import hashlib
 import json
+import tempfile
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import polars as pl
@@ -31,6 +32,7 @@ from tokenmill.executor import Executor
 from tokenmill.formats import shards
 from tokenmill.formats.chat_columns import mark_count, text_bytes
 from tokenmill.formats.records import read_record
+from tokenmill.formats.store import Manifest, ShardFile, Store, write_manifest
 from tokenmill.formats.token_file import (
     DTYPE,
     NARROW_DTYPE,
@@ -52,7 +54,6 @@ from tokenmill.tokens.corpus import (
     TextSpan,
     by_source,
     choose_split,
-    has_few_sources,
     probe,
     segmented,
     split_documents,
@@ -84,6 +85,7 @@ def pack(
     *,
     executor: Executor,
     results: Path,
+    store: str | None = None,
 ) -> tuple[TokenMetadata, SplitMethod]:
     """Encode the corpus in `clean` into packed shards and metadata.json in the folder `out`.
 
@@ -94,26 +96,26 @@ def pack(
         params: how to split the corpus.
         executor: where shards are encoded.
         results: the folder that keeps finished shards for the next time.
+        store: where packed shards go; None: to `out`.
 
     Returns:
         The metadata, and how the corpus was split.
 
     Raises:
-        UserError: the tokenizer cannot be used, a character has no token, or a split would be
-            empty.
+        UserError: the tokenizer cannot be used, a character has no token, or a split is empty.
     """
     tokenizer = read_tokenizer(tokenizer_file)
-    method = choose_split(clean, params)
+    method, has_sources = choose_split(clean, params, executor)
     rules = split_rules(clean, method, params.val_fraction)
-    encoder = choose_encoder(tokenizer, probe(clean, CHECKED_CHARS))
+    encoder = choose_encoder(tokenizer, probe(clean, CHECKED_CHARS, executor))
     if encoder.note:
         say(encoder.note)
     facts = _facts(tokenizer)
     total = shards.totals(clean).bytes
     results.mkdir(parents=True, exist_ok=True)
     with files.enough_room(out, lambda: total), files.write_directory(out) as folder:
-        places = (folder.resolve(), results.resolve(), out)
-        work = Work(*places, encoder, facts, total, has_sources=has_few_sources(clean))
+        places = (folder.resolve(), results.resolve(), out, store)
+        work = Work(*places, encoder, facts, total, has_sources)
         done = _pack_all(work, zip(shards.shards(clean), rules, strict=True), executor)
         metadata = TokenMetadata.of(done, **facts)
         if metadata.train.bytes + metadata.val.bytes != total:
@@ -121,6 +123,8 @@ def pack(
                 f"{clean} holds {metadata.train.bytes + metadata.val.bytes:,} bytes of text, but "
                 f"records {total:,}; {way_out(clean)}."
             )
+        if store:
+            write_manifest(folder, Manifest(store=store, shards=[]))
         write_metadata(folder, metadata)
     return metadata, method
 
@@ -158,11 +162,13 @@ class Work:
     """What the tasks of all shards have in common."""
 
     folder: Path
-    """Where packed shards are written."""
+    """Where packed shards are written without a store."""
     results: Path
     """Where finished ones are kept."""
     out: Path
     """What `folder` becomes."""
+    store: str | None
+    """Where packed shards are written; None: in `folder`."""
     encoder: Encoder
     tokenizer: dict[str, Any]
     total: int
@@ -170,11 +176,11 @@ class Work:
     has_sources: bool
     """Whether its sources are told apart."""
 
-    def key(self, shard: Path, rule: SplitRule) -> str:
+    def key(self, shard: ShardFile, rule: SplitRule) -> str:
         """The name of what the packed shard follows from."""
         facts = [
             TOKEN_FORMAT,
-            files.sha256_of(shard),
+            shard.sha256(),
             self.tokenizer["tokenizer_sha256"],
             self.encoder.name,
             asdict(rule),
@@ -184,16 +190,33 @@ class Work:
         return hashlib.sha256(json.dumps(facts).encode()).hexdigest()
 
 
+class Item(NamedTuple):
+    """A shard of clean text to pack."""
+
+    shard: ShardFile
+    rule: SplitRule
+    earlier: PackedShard | None = None
+    """How it was described when it was packed before; known only with a store."""
+
+
 def _pack_all(
-    work: Work, items: Iterable[tuple[Path, SplitRule]], executor: Executor
+    work: Work, items: Iterable[tuple[ShardFile, SplitRule]], executor: Executor
 ) -> list[PackedShard]:
     """Pack all shards, and of the earlier results keep only those that belong to them."""
     done: list[PackedShard] = []
     keys = set[str]()
     reused = 0
+    pack_one, found = partial(pack_shard, work=work), (Item(*item) for item in items)
+    if work.store:
+        Store(work.store)  # which is refused before any work
+        pack_one = partial(store_shard, work=work)
+        found = (item._replace(earlier=_described(item, work)) for item in found)
     with Progress("tokenize", work.total) as progress:
-        for key, shard, was_there in executor.map(partial(pack_shard, work=work), items):
-            files.expect(work.folder / shard.name, shard.size)
+        for key, shard, was_there in executor.map(pack_one, found):
+            if work.store:
+                files.write_json(work.results / f"{key}.json", shard.model_dump())
+            else:
+                files.expect(work.folder / shard.name, shard.size)
             done.append(shard)
             keys.add(key)
             reused += was_there
@@ -206,25 +229,51 @@ def _pack_all(
     return done
 
 
-def pack_shard(item: tuple[Path, SplitRule], *, work: Work) -> tuple[str, PackedShard, bool]:
-    """Pack one shard of clean text, unless that was done before.
+def pack_shard(item: Item, *, work: Work) -> tuple[str, PackedShard, bool]:
+    """Pack one shard of clean text into the folder, unless that was done before.
 
     Returns:
         Its key, its description, and whether it was done before.
     """
-    source, rule = item
     files.expect(work.folder)
-    target = work.folder / f"{source.stem}.zst"
-    key = work.key(source, rule)
+    target = work.folder / _packed_name(item.shard)
+    key = work.key(item.shard, item.rule)
     kept = work.results / f"{key}.zst"
     if earlier := _reused(kept, target):
         return key, earlier, True
-    packed = _encoded(source, rule, target, work)
+    packed = _encoded(item, target, work)
     # The description last: a result that has one is complete
     files.remove(kept)
     files.link_or_copy(target, kept)
     files.write_json(kept.with_suffix(".json"), packed.model_dump())
     return key, packed, False
+
+
+def store_shard(item: Item, *, work: Work) -> tuple[str, PackedShard, bool]:
+    """Pack one shard of clean text into the store, unless that was done before; see
+    `pack_shard`."""
+    store = Store(str(work.store))
+    key = work.key(item.shard, item.rule)
+    if item.earlier and store.has(item.earlier):
+        return key, item.earlier, True
+    with tempfile.TemporaryDirectory(prefix="tokenmill-") as folder:
+        target = Path(folder, _packed_name(item.shard))
+        packed = _encoded(item, target, work)
+        store.put(target, packed)
+    return key, packed, False
+
+
+def _packed_name(shard: ShardFile) -> str:
+    return f"{shard.path.stem}.zst"
+
+
+def _described(item: Item, work: Work) -> PackedShard | None:
+    """The description in the results, if it was packed before."""
+    path = work.results / f"{work.key(item.shard, item.rule)}.json"
+    with contextlib.suppress(UserError, OSError):
+        found = read_record(path, PackedShard, way_out="it is made again")
+        return found.model_copy(update={"name": _packed_name(item.shard)})
+    return None
 
 
 def _reused(kept: Path, target: Path) -> PackedShard | None:
@@ -238,11 +287,10 @@ def _reused(kept: Path, target: Path) -> PackedShard | None:
     return None
 
 
-def _encoded(source: Path, rule: SplitRule, target: Path, work: Work) -> PackedShard:
+def _encoded(item: Item, target: Path, work: Work) -> PackedShard:
     parts = {split: PackedPart(packed_dtype(work.tokenizer["vocab_size"])) for split in SPLITS}
     eot_id = work.tokenizer["eot_id"]
-    groups = (group.read(tuple(shards.SCHEMA)) for group in shards.row_groups(source))
-    spans = split_documents(groups, rule)
+    spans = split_documents(shards.documents(item.shard, tuple(shards.SCHEMA)), item.rule)
     for batch in text_batches(spans, has_sources=work.has_sources):
         parts[batch.split].add(encode_batch(batch, encoder=work.encoder, eot_id=eot_id))
     described = {split: part.finish() for split, part in parts.items()}

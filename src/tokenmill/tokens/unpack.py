@@ -1,6 +1,7 @@
 """Packed shards back to plain token files that training can map, verified; it takes seconds.
 
-Each shard is unpacked by itself, into its place in the .bin of either split.
+Each shard is unpacked by itself, into its place in the .bin of either split. What is in a store is
+fetched then, so the disk holds one such shard for each thread.
 """
 
 import hashlib
@@ -20,6 +21,7 @@ from tokenmill.core.errors import UserError
 from tokenmill.core.paths import way_out
 from tokenmill.display import Progress
 from tokenmill.executor import ThreadExecutor
+from tokenmill.formats.store import Manifest, ShardFile, read_manifest
 from tokenmill.formats.token_file import (
     DTYPE,
     SPLITS,
@@ -41,6 +43,7 @@ def unpack(packed: Path, out: Path) -> TokenMetadata:
     """Write out/train.bin, out/val.bin and out/metadata.json. The folder `out` is replaced whole,
     or stays as it was."""
     metadata = read_metadata(packed)
+    manifest = read_manifest(packed)
     total = metadata.train.file_bytes + metadata.val.file_bytes
     with (
         files.enough_room(out, lambda: total),
@@ -50,10 +53,8 @@ def unpack(packed: Path, out: Path) -> TokenMetadata:
     ):
         for split in SPLITS:
             token_file(folder, split).touch()
-        work = partial(
-            _unpack_shard, packed=packed, folder=folder, dtype=packed_dtype(metadata.vocab_size)
-        )
-        for size in executor.map(work, _places(metadata)):
+        work = partial(_unpack_shard, folder=folder, dtype=packed_dtype(metadata.vocab_size))
+        for size in executor.map(work, _places(metadata, packed, manifest)):
             progress.advance(size)
         write_metadata(folder, metadata)
     return metadata
@@ -63,28 +64,31 @@ def unpack(packed: Path, out: Path) -> TokenMetadata:
 class Place:
     """A packed shard, and at which token of each split's .bin it begins."""
 
+    file: ShardFile
     shard: PackedShard
     starts: tuple[int, int]
 
 
-def _places(metadata: TokenMetadata) -> Iterator[Place]:
+def _places(metadata: TokenMetadata, packed: Path, manifest: Manifest | None) -> Iterator[Place]:
     starts = (0, 0)
     for shard in metadata.shards:
-        yield Place(shard, starts)
+        file = ShardFile(packed / shard.name, manifest.store if manifest else None, shard)
+        yield Place(file, shard, starts)
         starts = (starts[0] + shard.train.tokens, starts[1] + shard.val.tokens)
 
 
-def _unpack_shard(place: Place, *, packed: Path, folder: Path, dtype: str) -> int:
+def _unpack_shard(place: Place, *, folder: Path, dtype: str) -> int:
     """Decompress a shard into its places. Any size or hash but the expected one is refused.
 
     Returns:
         The number of bytes written.
     """
-    source = packed / place.shard.name
+    source = place.file.path
     parts = [place.shard.part(split) for split in SPLITS]
     try:
         with (
-            files.open_regular(source) as file,
+            place.file.local() as path,
+            files.open_regular(path) as file,
             zstandard.ZstdDecompressor().stream_reader(file, read_across_frames=True) as stream,
             io.BufferedReader(stream) as content,
         ):

@@ -8,7 +8,8 @@ folder, or any URL that fsspec knows.
 
 Copies are made in the background, and no error of the mirror stops training. What is fetched
 replaces a local file only after the hashes of the whole checkpoint were found right; no name from
-the mirror is used before it was checked, and in a folder no link is followed (`mounted.py`).
+the mirror is used before it was checked, and in a folder no link is followed
+(`formats/mounted.py`).
 """
 
 import contextlib
@@ -20,9 +21,6 @@ import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-import fsspec
-from fsspec.implementations.local import LocalFileSystem
-
 from tokenmill.core.errors import UserError
 from tokenmill.core.files import (
     is_regular,
@@ -33,6 +31,7 @@ from tokenmill.core.files import (
     write_directory,
 )
 from tokenmill.costs import TIMING
+from tokenmill.formats.mounted import Mounted, open_place
 from tokenmill.model.manifest import ADAPTER_CONFIG, CONFIG, MANIFEST, WEIGHTS
 from tokenmill.training.checkpoint import (
     STEP_NAME,
@@ -42,7 +41,6 @@ from tokenmill.training.checkpoint import (
     read_hashes,
     read_state,
 )
-from tokenmill.training.mounted import Mounted
 
 WAIT_SECONDS = 300.0
 """Seconds that the end of training waits for the last copy, at most."""
@@ -88,29 +86,13 @@ class Mirror:
         """Mirror `store` in the folder of its fingerprint under `url`.
 
         Raises:
-            UserError: the folder does not exist, or the package for such URLs is missing. The
-                folder is never created, because below the name of a drive that is not mounted it
-                would be on the machine's own disk.
+            UserError: the folder does not exist, or the package for such URLs is missing.
         """
         self._url = url
         self._store = store
         self._say = say
-        try:
-            self._fs, root = fsspec.url_to_fs(url, use_listings_cache=False)
-        except (ImportError, ValueError) as error:
-            raise UserError(
-                f"runtime.checkpoint.mirror ({url}) cannot be used: {error}. For s3:// install "
-                "`s3fs` (`pip install -e '.[s3]'`), or give a folder."
-            ) from None
-        self._root = str(root).rstrip("/")
-        if isinstance(self._fs, LocalFileSystem):
-            self._fs = Mounted(self._root)
+        self._fs, self._root = open_place(url, "runtime.checkpoint.mirror")
         self._run = f"{self._root}/{store.folder.name}"
-        if self._is_gone():
-            raise UserError(
-                f"runtime.checkpoint.mirror ({url}) is no folder; mount the drive, or make the "
-                "folder."
-            )
         self._steps: queue.SimpleQueue[int | None] = queue.SimpleQueue()
         self._newest: int | None = None
         self._failed = False

@@ -3,13 +3,12 @@ never what)."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, field_validator
+from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo
 from pydantic_core import PydanticCustomError
 
-from tokenmill.core.params import DeviceParams, Epochs, Section, StartParams
+from tokenmill.core.params import DeviceParams, Epochs, Section, SharedPlace, StartParams
 from tokenmill.costs import CostParams
 from tokenmill.model.config import ModelParams
 
@@ -250,20 +249,10 @@ class CheckpointParams(Section):
     """Configurations whose checkpoints stay in `.resume/`; those of the least recently trained ones
     are removed."""
 
-    mirror: str | None
+    mirror: SharedPlace | None
     """A second place for checkpoints, from which training can continue on another machine: an
     existing folder (such as a mounted drive) by its absolute path, or a URL such as
     `s3://bucket/prefix`. null: none."""
-
-    @field_validator("mirror")
-    @classmethod
-    def _mirror_is_found_from_everywhere(cls, value: str | None) -> str | None:
-        if value is not None and "://" not in value and not Path(value).expanduser().is_absolute():
-            raise ValueError(
-                f"runtime.checkpoint.mirror ({value!r}) must be an absolute path or a URL, "
-                "because DVC also runs stages in temporary copies."
-            )
-        return value
 
 
 CompileChoice = Literal["auto", "on", "off", "reduce-overhead"]

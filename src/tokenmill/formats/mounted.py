@@ -1,4 +1,5 @@
-"""A mounted folder as fsspec has it, in which a file is whole or absent and no link is followed.
+"""Places that several machines share: a URL that fsspec knows, or a mounted folder, in which a file
+is whole or absent and no link is followed.
 
 Others may write on a shared drive. A link that stands in place of a file or a folder would lead
 reading, writing and removing to where it points. What leads to the folder itself is the user's, and
@@ -9,10 +10,39 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+import fsspec
 from fsspec.implementations.local import LocalFileSystem
+from fsspec.spec import AbstractFileSystem
 
 from tokenmill.core import files
 from tokenmill.core.errors import UserError
+
+
+def open_place(url: str, name: str) -> tuple[AbstractFileSystem, str]:
+    """The file system of a folder or URL, and the path of the folder in it.
+
+    Args:
+        url: the folder or URL.
+        name: what it is, for error messages.
+
+    Raises:
+        UserError: the folder does not exist, or the package for such URLs is missing. The folder is
+            never created, because below the name of a drive that is not mounted it would be on the
+            machine's own disk.
+    """
+    try:
+        fs, path = fsspec.url_to_fs(url, use_listings_cache=False)
+    except (ImportError, ValueError) as error:
+        raise UserError(
+            f"{name} ({url}) cannot be used: {error}. For s3:// install `s3fs` "
+            "(`pip install -e '.[s3]'`), or give a folder."
+        ) from None
+    root = str(path).rstrip("/")
+    if not isinstance(fs, LocalFileSystem):
+        return fs, root
+    if not Path(root).is_dir():
+        raise UserError(f"{name} ({url}) is no folder; mount the drive, or make the folder.")
+    return Mounted(root), root
 
 
 class Mounted(LocalFileSystem):

@@ -1,0 +1,303 @@
+"""Shards in a store give the tokens that shards in a folder give; what is missing, damaged or out
+of reach there ends in a sentence."""
+
+import pickle
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import wait
+from pathlib import Path
+from typing import Any
+
+import fsspec
+import pytest
+
+from tests.buckets import own_bucket
+from tests.data.material import parameters
+from tests.tokens.clean_text import PROSE
+from tokenmill.core.errors import UserError
+from tokenmill.data.clean import clean
+from tokenmill.executor import Executor, Task, ThreadExecutor
+from tokenmill.formats import shards
+from tokenmill.formats.store import Store, read_manifest
+from tokenmill.formats.token_file import HashedFile, read_metadata
+from tokenmill.tokens import pack as pack_module
+from tokenmill.tokens.index import build_index
+from tokenmill.tokens.pack import pack
+from tokenmill.tokens.params import TokenizeParams, TokenizerParams
+from tokenmill.tokens.train_tokenizer import train_tokenizer
+from tokenmill.tokens.unpack import unpack
+
+AUTO = TokenizeParams(split="auto", val_fraction=0.1)
+
+
+@pytest.fixture(scope="module")
+def bucket() -> Iterator[str]:
+    with own_bucket("store") as url:
+        yield url
+
+
+@pytest.fixture(params=["folder", "s3"])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    if request.param == "s3":
+        return f"{request.getfixturevalue('bucket')}/{request.node.name}"
+    (tmp_path / "drive").mkdir()
+    return str(tmp_path / "drive")
+
+
+def write_raw(folder: Path) -> Path:
+    for number, name in enumerate(("web/1.txt", "web/2.txt", "books/1.txt")):
+        path = folder / "raw" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("\n\n".join(2 * PROSE[number::3]), encoding="utf-8")
+    return folder / "raw"
+
+
+def clean_into(folder: Path, store: str | None, executor: Executor | None = None) -> Path:
+    """Clean PROSE into about ten shards."""
+    clean(
+        raw=write_raw(folder.with_name("text")),
+        out=folder / "clean",
+        params=parameters(text_file="paragraph"),
+        executor=executor or ThreadExecutor(threads=2),
+        store=store,
+        shard_bytes=1000,
+    )
+    return folder / "clean"
+
+
+def pack_into(
+    folder: Path,
+    store: str | None,
+    params: TokenizeParams = AUTO,
+    executor: Executor | None = None,
+) -> Path:
+    """Pack what `clean_into` has written, with a tokenizer of it."""
+    tokenizer = folder / "tokenizer.json"
+    params_ = TokenizerParams(type="bpe", vocab_size=400, sample_bytes=4000)
+    train_tokenizer(folder / "clean", tokenizer, params_)
+    pack(
+        folder / "clean",
+        tokenizer,
+        folder / "packed",
+        params,
+        executor=executor or ThreadExecutor(threads=2),
+        results=folder / "results",
+        store=store,
+    )
+    return folder / "packed"
+
+
+def index_into(folder: Path, params: TokenizeParams = AUTO) -> None:
+    unpack(folder / "packed", folder / "tokens")
+    build_index(
+        clean=folder / "clean",
+        tokens=folder / "tokens",
+        tokenizer_file=folder / "tokenizer.json",
+        out=folder / "index",
+        split=params,
+        max_tokens=10**6,
+    )
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+@pytest.mark.parametrize("split", ["auto", "tail"])
+def test_from_raw_text_to_tokens_with_a_store(tmp_path: Path, store: str, split) -> None:
+    params = TokenizeParams(split=split, val_fraction=0.1)
+    for name, place in (("with", store), ("without", None)):
+        clean_into(tmp_path / name, place)
+        pack_into(tmp_path / name, place, params)
+        index_into(tmp_path / name, params)
+    with_, without = tmp_path / "with", tmp_path / "without"
+    for folder in ("tokens", "index"):
+        assert contents(with_ / folder) == contents(without / folder)
+    assert [path.name for path in (with_ / "clean").iterdir()] == ["store.json"]
+    assert {path.name for path in (with_ / "packed").iterdir()} == {"store.json", "metadata.json"}
+    assert shards.shard_totals(with_ / "clean") == shards.shard_totals(without / "clean")
+    own = [path for path in without.glob("*/part-*") if path.suffix in (".parquet", ".zst")]
+    assert len(own) > 10
+    there = Store(store).names()
+    assert sorted(there.values()) == sorted(path.stat().st_size for path in own)
+
+
+class ElsewhereExecutor(ThreadExecutor):
+    """Runs each task while the project's folder is away, from what was pickled, as on a machine
+    that does not have it."""
+
+    def __init__(self, project: Path):
+        super().__init__(threads=1)
+        self._project = project
+
+    def start(
+        self, function: Callable[..., Any], *arguments: Any, values: int = 1
+    ) -> tuple[Task, ...]:
+        self._project.rename(away := self._project.with_name("away"))
+        try:
+            sent = pickle.loads(pickle.dumps(function))  # noqa: S301 (our own)
+            tasks = super().start(sent, *arguments, values=values)
+            wait([tasks[0].future])
+            return tasks
+        finally:
+            away.rename(self._project)
+
+
+def test_tasks_need_no_folder_of_the_project(tmp_path: Path, bucket: str) -> None:
+    project = tmp_path / "project"
+    project.mkdir()
+    clean_into(project, f"{bucket}/elsewhere", ElsewhereExecutor(project))
+    pack_into(project, f"{bucket}/elsewhere", executor=ElsewhereExecutor(project))
+    index_into(project)
+    clean_into(tmp_path / "here", None)
+    pack_into(tmp_path / "here", None)
+    index_into(tmp_path / "here")
+    assert contents(project / "tokens") == contents(tmp_path / "here" / "tokens")
+    with pytest.raises(UserError):  # without a store they do
+        clean_into(project, None, ElsewhereExecutor(project))
+
+
+def test_switching_between_store_and_folders_keeps_all(tmp_path: Path, store: str) -> None:
+    """A folder of either kind is read whatever the next stage is told to write."""
+    clean_into(tmp_path / "a", store)
+    pack_into(tmp_path / "a", None)
+    clean_into(tmp_path / "b", None)
+    pack_into(tmp_path / "b", store)
+    for name in "ab":
+        index_into(tmp_path / name)
+    assert contents(tmp_path / "a" / "tokens") == contents(tmp_path / "b" / "tokens")
+    clean_into(tmp_path / "a", None)
+    assert contents(tmp_path / "a" / "clean") == contents(tmp_path / "b" / "clean")
+
+
+def test_a_second_run_writes_nothing_and_encodes_nothing(
+    tmp_path: Path, store: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clean_into(tmp_path, store)
+    before = contents(pack_into(tmp_path, store))
+
+    def refuse(*_: object) -> None:
+        raise AssertionError("writes or encodes again")
+
+    monkeypatch.setattr(Store, "_write", refuse)
+    monkeypatch.setattr(pack_module, "_encoded", refuse)
+    clean_into(tmp_path, store)
+    assert contents(pack_into(tmp_path, store)) == before
+
+
+def test_a_killed_stage_goes_on_from_finished_shards(
+    tmp_path: Path, store: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clean_into(tmp_path, store)
+    encode = pack_module._encoded
+    encoded: list[str] = []
+    allowed = 4
+
+    def counting(item: pack_module.Item, *arguments: object) -> object:
+        if len(encoded) == allowed:
+            raise KeyboardInterrupt
+        encoded.append(item.shard.path.name)
+        return encode(item, *arguments)  # pyright: ignore[reportArgumentType]
+
+    monkeypatch.setattr(pack_module, "_encoded", counting)
+    with pytest.raises(KeyboardInterrupt):
+        pack_into(tmp_path, store)
+    kept = len(list((tmp_path / "results").glob("*.json")))
+    assert 0 < kept <= 4
+    allowed = 1000
+    shard_count = len(shards.shards(tmp_path / "clean"))
+    assert len(read_metadata(pack_into(tmp_path, store)).shards) == shard_count
+    assert len(encoded) == 4 + shard_count - kept
+
+
+def first_object(folder: Path) -> HashedFile:
+    manifest = read_manifest(folder)
+    assert manifest
+    return manifest.shards[0]
+
+
+def test_what_is_not_whole_in_the_store_is_refused(tmp_path: Path, store: str) -> None:
+    clean_into(tmp_path, store)
+    pack_into(tmp_path, store)
+    file = first_object(tmp_path / "clean")
+    fs, root = fsspec.url_to_fs(store)
+    path = f"{root}/{file.sha256[:2]}/{file.sha256}"
+    right = fs.cat_file(path)
+    for wrong in (right[:-1], right + b"x", bytes(len(right))):
+        fs.pipe_file(path, wrong)
+        with pytest.raises(UserError) as error:
+            list(shards.batches(tmp_path / "clean"))
+        assert f"{store}/{file.sha256[:2]}/{file.sha256}" in str(error.value)
+        assert "--force clean" in str(error.value)
+    fs.rm_file(path)
+    with pytest.raises(UserError, match=r"is missing; .*--force clean"):
+        list(shards.batches(tmp_path / "clean"))
+    clean_into(tmp_path, store)
+    assert fs.cat_file(path) == right
+    packed = read_metadata(tmp_path / "packed").shards[-1].sha256
+    fs.rm_file(f"{root}/{packed[:2]}/{packed}")
+    with pytest.raises(UserError, match=rf"{packed} is missing; .*--force tokenize"):
+        unpack(tmp_path / "packed", tmp_path / "tokens")
+    assert not (tmp_path / "tokens").exists()
+    pack_into(tmp_path, store)
+    unpack(tmp_path / "packed", tmp_path / "tokens")
+
+
+@pytest.mark.parametrize("change", ["link", "folder of a link"])
+def test_no_link_in_a_shared_folder_is_followed(tmp_path: Path, change: str) -> None:
+    store = tmp_path / "drive"
+    store.mkdir()
+    clean_into(tmp_path, str(store))
+    file = first_object(tmp_path / "clean")
+    path = Path(store, file.sha256[:2], file.sha256)
+    moved = path if change == "link" else path.parent
+    moved.rename(tmp_path / "elsewhere")
+    moved.symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(UserError):
+        list(shards.batches(tmp_path / "clean"))
+
+
+def test_a_store_out_of_reach_is_a_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bucket: str
+) -> None:
+    for place in (str(tmp_path / "not mounted"), "s4://bucket", f"{bucket}-of-nobody/x"):
+        with pytest.raises(UserError) as error:
+            clean_into(tmp_path, place)
+        assert place in str(error.value)
+        assert not (tmp_path / "clean").exists()
+
+
+def test_copies_are_gone_after_use(
+    tmp_path: Path, store: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "tmp").mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "tmp"))
+    clean_into(tmp_path, store)
+    assert sum(len(batch) for batch in shards.batches(tmp_path / "clean")) > 50
+    for group in shards.row_groups(shards.shards(tmp_path / "clean")[0]):
+        group.read()
+    pack_into(tmp_path, store)
+    unpack(tmp_path / "packed", tmp_path / "tokens")
+    assert not list((tmp_path / "tmp").iterdir())
+
+
+def test_tasks_may_write_the_same_at_once(tmp_path: Path, store: str) -> None:
+    clean_into(tmp_path, None)
+    shard = shards.shards(tmp_path / "clean")[0]
+    file = HashedFile(size=shard.path.stat().st_size, sha256=shard.sha256())
+    start = threading.Barrier(8)
+
+    def put() -> None:
+        start.wait()
+        Store(store)._write(shard.path, Store(store)._place(file))
+
+    together(put, 8)
+    assert Store(store).names() == {f"{file.sha256[:2]}/{file.sha256}": file.size}
+    Store(store).get(file, tmp_path / "copy", stage="clean")
+    assert (tmp_path / "copy").read_bytes() == shard.path.read_bytes()
+
+
+def together(work: Callable[[], None], count: int) -> None:
+    with ThreadExecutor(threads=count) as executor:
+        for (task,) in [executor.start(work) for _ in range(count)]:
+            executor.result(task)
