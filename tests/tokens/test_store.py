@@ -52,15 +52,17 @@ def write_raw(folder: Path) -> Path:
     return folder / "raw"
 
 
-def clean_into(folder: Path, store: str | None, executor: Executor | None = None) -> Path:
-    """Clean PROSE into about ten shards."""
+def clean_into(
+    folder: Path, store: str | None, executor: Executor | None = None, *, shard_bytes: int = 1000
+) -> Path:
+    """Clean PROSE into shards, about ten of 1000 bytes."""
     clean(
         raw=write_raw(folder.with_name("text")),
         out=folder / "clean",
         params=parameters(text_file="paragraph"),
         executor=executor or ThreadExecutor(threads=2),
         store=store,
-        shard_bytes=1000,
+        shard_bytes=shard_bytes,
     )
     return folder / "clean"
 

@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING, TextIO
 from rich.text import Text
 
 from tokenmill.cli.main import Parser, add_json
+from tokenmill.core.errors import UserError
 from tokenmill.display import print_columns, print_record, say
+from tokenmill.words.units import counted, size
 
 if TYPE_CHECKING:
     from tokenmill.doctor.environment import Finding
@@ -22,6 +24,8 @@ EXAMPLES = """\
   tokenmill doctor                       before the first run, and when something is strange
   tokenmill doctor && dvc repro          run only if nothing is in the way
   tokenmill doctor --deep                when a file is damaged: what brings it back
+  tokenmill doctor --store               what of runtime.store this project does not use
+  tokenmill doctor --store --remove      remove that
 """
 
 
@@ -32,11 +36,26 @@ def add_arguments(parser: Parser) -> None:
         action="store_true",
         help="also hash every file that dvc.lock names, here and in DVC's cache",
     )
+    parser.add_argument(
+        "--store",
+        nargs="?",
+        const="",
+        metavar="URL",
+        help="only list what no manifest of this project names in a store (default: runtime.store)",
+    )
+    parser.add_argument(
+        "--remove", action="store_true", help="with --store: remove what no manifest names"
+    )
     add_json(parser)
 
 
 def run(options: argparse.Namespace) -> None:
     """Print every finding as soon as it is known. The exit code is 1 if one is a problem."""
+    if options.store is not None:
+        _show_store(options.store, remove=options.remove)
+        return
+    if options.remove:
+        raise UserError("--remove goes with --store.")
     found = []
     for finding in _findings(Path(), deep=options.deep):
         found.append(finding)
@@ -49,6 +68,38 @@ def run(options: argparse.Namespace) -> None:
         say(f"\n{_verdict(counts)}")
     if counts["problem"]:
         sys.exit(1)
+
+
+def _show_store(url: str, *, remove: bool) -> None:
+    """List what is missing and what is unused in a store, or remove what is unused."""
+    from tokenmill.doctor.environment import check_running  # noqa: PLC0415 (pydantic)
+    from tokenmill.doctor.store import compare, configured_store  # noqa: PLC0415 (DVC)
+    from tokenmill.formats.store import Store  # noqa: PLC0415 (fsspec)
+
+    running = check_running(Path())
+    if remove and running.fix:
+        raise UserError(
+            f"{running.text}, and a shard that is being written looks unused; {running.fix}."
+        )
+    url = url or configured_store()
+    store = Store(url)
+    found = compare(store, url, Path())
+    say(f"{url}: {_shards(found.used)} of this project, {_shards(found.unused)} unused")
+    for name in found.missing:
+        say(f"missing: {name}")
+    for name in found.unused:
+        if remove:
+            store.remove(name)
+        say(f"{'removed' if remove else 'unused'}: {name}")
+    if found.unused and not remove:
+        say(
+            "Shards of other projects and clones look unused, too. If there are none: "
+            "tokenmill doctor --store --remove"
+        )
+
+
+def _shards(sizes: dict[str, int]) -> str:
+    return f"{counted(len(sizes), 'shard')} ({size(sum(sizes.values()))})"
 
 
 def _findings(root: Path, *, deep: bool) -> Iterator["Finding"]:

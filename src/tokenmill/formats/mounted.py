@@ -77,7 +77,8 @@ class Mounted(LocalFileSystem):
 
     def ls(self, path: str, detail: bool = False, **options: Any) -> list[Any]:
         """The paths in a folder."""
-        files.refuse_link(self._own(path))
+        if self._own(path) != self._root_folder:
+            files.refuse_link(Path(path))
         return super().ls(path, detail=detail, **options)
 
     def exists(self, path: str, **_: Any) -> bool:

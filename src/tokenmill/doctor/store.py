@@ -1,0 +1,112 @@
+"""What is in a store of shards, and which of it a project's manifests name: those in the work tree,
+and those in DVC's cache, which belong to other commits and experiments."""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from dvc.repo import Repo
+from pydantic import BaseModel
+
+from tokenmill.core import paths
+from tokenmill.core.errors import UserError
+from tokenmill.core.params import Section, load
+from tokenmill.executor import ExecutorParams
+from tokenmill.formats.records import read_record
+from tokenmill.formats.store import MANIFEST, Manifest, Store, object_name
+from tokenmill.formats.token_file import METADATA_FILE, TokenMetadata
+
+NAME = re.compile(r"[0-9a-f]{2}/(\.?[0-9a-f]{64}\.[0-9a-f]{32}(\.tmp)?|[0-9a-f]{64})")
+"""Matches the name of a shard in a store, and of what a killed task leaves beside it."""
+
+
+class Params(Section):
+    """The section of params.yaml that names the store."""
+
+    runtime: ExecutorParams
+
+
+class Entry(BaseModel):
+    """A file in DVC's list of a folder."""
+
+    relpath: str
+    md5: str
+
+
+@dataclass(frozen=True)
+class Contents:
+    """What is in a store, each with its bytes."""
+
+    used: dict[str, int]
+    """What a manifest of the project names."""
+    unused: dict[str, int]
+    """What none names."""
+    missing: list[str]
+    """What a manifest in the work tree names, and is not there in full length."""
+
+
+def configured_store() -> str:
+    """The store that params.yaml names.
+
+    Raises:
+        UserError: it names none.
+    """
+    if found := load(Params).runtime.store:
+        return found
+    raise UserError(
+        "runtime.store is null; name a store: `tokenmill doctor --store s3://bucket/prefix`."
+    )
+
+
+def compare(store: Store, url: str, root: Path) -> Contents:
+    """Compare what is in `store`, whose address is `url`, with the manifests of the project at
+    `root`.
+
+    Raises:
+        UserError: the store cannot be reached, or a manifest cannot be read, so that what it names
+            is not known.
+    """
+    there = {name: size for name, size in store.names().items() if NAME.fullmatch(name)}
+    here = dict[str, int]()
+    named = set[str]()
+    for folder in (paths.CLEAN, paths.PACKED):
+        if (path := root / folder / MANIFEST).exists():
+            metadata = root / folder / METADATA_FILE
+            place, sizes = _named(path, metadata if metadata.exists() else None)
+            named |= sizes.keys()
+            here |= sizes if place.rstrip("/") == url.rstrip("/") else {}
+    for path, metadata in _cached(root):
+        named |= _named(path, metadata)[1].keys()
+    return Contents(
+        used={name: size for name, size in there.items() if name in named},
+        unused={name: size for name, size in there.items() if name not in named},
+        missing=sorted(name for name, size in here.items() if there.get(name) != size),
+    )
+
+
+def _named(path: Path, metadata: Path | None) -> tuple[str, dict[str, int]]:
+    """The store that a manifest names, and its shards with their bytes. Those of data/packed are in
+    its `metadata`."""
+    manifest = read_record(path, Manifest)
+    shards = read_record(metadata, TokenMetadata).shards if metadata else manifest.shards
+    return manifest.store, {object_name(shard.sha256): shard.size for shard in shards}
+
+
+def _cached(root: Path) -> Iterator[tuple[Path, Path | None]]:
+    """The manifests in DVC's cache, each with the metadata of its folder."""
+    with Repo(str(root)) as repo:
+        cache = Path(repo.cache.local.path)
+    for listing in sorted(cache.glob("[0-9a-f][0-9a-f]/*.dir")):
+        entries = read_record(listing, list[Entry], way_out=paths.DEEP)
+        hashes = {entry.relpath: entry.md5 for entry in entries}
+        if hashes.keys() not in ({MANIFEST}, {MANIFEST, METADATA_FILE}):
+            continue
+        found = {name: cache / md5[:2] / md5[2:] for name, md5 in hashes.items()}
+        for path in found.values():
+            if not path.exists():
+                raise UserError(
+                    f"DVC's cache lacks {path}, so what its commit needs of the store is not "
+                    "known; `dvc fetch --all-commits` brings it, `dvc gc` removes what names it."
+                )
+        yield found[MANIFEST], found.get(METADATA_FILE)

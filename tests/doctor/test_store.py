@@ -1,0 +1,100 @@
+"""What of a store no manifest of a project names is listed, and removed only when asked for."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from tests.imports import ROOT
+from tests.pipeline.project import Project
+from tests.tokens.test_store import clean_into, first_object, pack_into
+from tokenmill.cli.main import main
+from tokenmill.core.errors import UserError
+from tokenmill.doctor.store import compare
+from tokenmill.formats import shards
+from tokenmill.formats.store import Store
+from tokenmill.tokens.unpack import unpack
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A project whose cache has data of an earlier commit, and whose work tree has newer data; in
+    the store are both, and shards of somebody else."""
+    project = Project(tmp_path / "project")
+    project.root.mkdir()
+    (project.root / "data").mkdir()
+    (tmp_path / "drive").mkdir()
+    shutil.copy(ROOT / "params.yaml", project.root)
+    project.run("git", "init", "-q")
+    project.run("dvc", "init", "-q")
+    store = str(tmp_path / "drive")
+    clean_into(project.root / "data", store)
+    pack_into(project.root / "data", store)
+    project.run("dvc", "add", "-q", "data/clean", "data/packed")
+    shutil.copytree(project.root / "data", tmp_path / "earlier")
+    for folder in ("clean", "packed"):
+        shutil.rmtree(project.root / "data" / folder)
+    clean_into(project.root / "data", store, shard_bytes=2000)
+    clean_into(tmp_path / "elsewhere", store, shard_bytes=500)
+    monkeypatch.chdir(project.root)
+    return project.root
+
+
+def test_what_a_manifest_names_stays(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    url = str(project.parent / "drive")
+    store = Store(url)
+    (project.parent / "drive" / "notes.txt").write_text("not of the store")
+    before = store.names()
+    main(["doctor", "--store", url])
+    assert store.names() == before
+    found = compare(store, url, project)
+    others = shards.shards(project.parent / "elsewhere" / "clean")
+    assert len(found.unused) == len({shard.sha256() for shard in others} - _own(project))
+    assert found.unused
+    assert not found.missing
+    listed = [line for line in capsys.readouterr().out.splitlines() if line.startswith("unused: ")]
+    assert listed == [f"unused: {name}" for name in found.unused]
+    main(["doctor", "--store", url, "--remove"])
+    assert store.names().keys() == before.keys() - found.unused.keys()
+    assert list(shards.batches(project / "data" / "clean"))
+    assert list(shards.batches(project.parent / "earlier" / "clean"))
+    unpack(project.parent / "earlier" / "packed", project.parent / "tokens")
+
+
+def _own(project: Path) -> set[str]:
+    """The hashes of the shards of both commits."""
+    folders = (project / "data" / "clean", project.parent / "earlier" / "clean")
+    return {shard.sha256() for folder in folders for shard in shards.shards(folder)}
+
+
+def test_what_is_missing_is_named(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = first_object(project / "data" / "clean")
+    name = f"{file.sha256[:2]}/{file.sha256}"
+    url = str(project.parent / "drive")
+    Store(url).remove(name)
+    main(["doctor", "--store", url])
+    assert f"missing: {name}" in capsys.readouterr().out.splitlines()
+
+
+def test_nothing_is_removed_if_a_manifest_is_not_known(project: Path) -> None:
+    url = str(project.parent / "drive")
+    before = Store(url).names()
+    cache = project / ".dvc/cache/files/md5"
+    for md5 in _manifests(cache):
+        (cache / md5[:2] / md5[2:]).unlink()
+    with pytest.raises(UserError, match="DVC's cache lacks"):
+        compare(Store(url), url, project)
+    assert Store(url).names() == before
+
+
+def _manifests(cache: Path) -> list[str]:
+    """The MD5 of each store.json in DVC's cache."""
+    listings = [json.loads(path.read_text()) for path in cache.glob("*/*.dir")]
+    entries = [entry for listing in listings for entry in listing]
+    return [entry["md5"] for entry in entries if entry["relpath"] == "store.json"]
+
+
+def test_without_a_store_there_is_nothing_to_compare(project: Path) -> None:
+    with pytest.raises(SystemExit, match=r"runtime\.store is null"):
+        main(["doctor", "--store"])
