@@ -198,6 +198,11 @@ class Item(NamedTuple):
     earlier: PackedShard | None = None
     """How it was described when it was packed before; known only with a store."""
 
+    @property
+    def packed_name(self) -> str:
+        """The name of the packed shard."""
+        return f"{self.shard.path.stem}.zst"
+
 
 def _pack_all(
     work: Work, items: Iterable[tuple[ShardFile, SplitRule]], executor: Executor
@@ -206,13 +211,11 @@ def _pack_all(
     done: list[PackedShard] = []
     keys = set[str]()
     reused = 0
-    pack_one, found = partial(pack_shard, work=work), (Item(*item) for item in items)
+    pack_one = partial(store_shard if work.store else pack_shard, work=work)
     if work.store:
         Store(work.store)  # which is refused before any work
-        pack_one = partial(store_shard, work=work)
-        found = (item._replace(earlier=_described(item, work)) for item in found)
     with Progress("tokenize", work.total) as progress:
-        for key, shard, was_there in executor.map(pack_one, found):
+        for key, shard, was_there in executor.map(pack_one, _items(work, items)):
             if work.store:
                 files.write_json(work.results / f"{key}.json", shard.model_dump())
             else:
@@ -229,6 +232,15 @@ def _pack_all(
     return done
 
 
+def _items(work: Work, items: Iterable[tuple[ShardFile, SplitRule]]) -> Iterator[Item]:
+    for shard, rule in items:
+        item = Item(shard, rule)
+        if work.store:
+            record = work.results / f"{work.key(shard, rule)}.json"
+            item = item._replace(earlier=_described(record, item.packed_name))
+        yield item
+
+
 def pack_shard(item: Item, *, work: Work) -> tuple[str, PackedShard, bool]:
     """Pack one shard of clean text into the folder, unless that was done before.
 
@@ -236,7 +248,7 @@ def pack_shard(item: Item, *, work: Work) -> tuple[str, PackedShard, bool]:
         Its key, its description, and whether it was done before.
     """
     files.expect(work.folder)
-    target = work.folder / _packed_name(item.shard)
+    target = work.folder / item.packed_name
     key = work.key(item.shard, item.rule)
     kept = work.results / f"{key}.zst"
     if earlier := _reused(kept, target):
@@ -257,32 +269,28 @@ def store_shard(item: Item, *, work: Work) -> tuple[str, PackedShard, bool]:
     if item.earlier and store.has(item.earlier):
         return key, item.earlier, True
     with tempfile.TemporaryDirectory(prefix="tokenmill-") as folder:
-        target = Path(folder, _packed_name(item.shard))
+        target = Path(folder, item.packed_name)
         packed = _encoded(item, target, work)
         store.put(target, packed)
     return key, packed, False
 
 
-def _packed_name(shard: ShardFile) -> str:
-    return f"{shard.path.stem}.zst"
-
-
-def _described(item: Item, work: Work) -> PackedShard | None:
-    """The description in the results, if it was packed before."""
-    path = work.results / f"{work.key(item.shard, item.rule)}.json"
+def _described(path: Path, name: str) -> PackedShard | None:
+    """The description of a finished shard in the results, which becomes `name`; None if there is
+    none, or a damaged one."""
     with contextlib.suppress(UserError, OSError):
         found = read_record(path, PackedShard, way_out="it is made again")
-        return found.model_copy(update={"name": _packed_name(item.shard)})
+        return found.model_copy(update={"name": name})
     return None
 
 
 def _reused(kept: Path, target: Path) -> PackedShard | None:
     """Take a finished shard from the results, if it is there and whole."""
+    found = _described(kept.with_suffix(".json"), target.name)
     with contextlib.suppress(UserError, OSError):
-        found = read_record(kept.with_suffix(".json"), PackedShard, way_out="it is made again")
         files.link_or_copy(kept, target)
-        if files.sha256_of(target) == found.sha256:
-            return found.model_copy(update={"name": target.name})
+        if found and files.sha256_of(target) == found.sha256:
+            return found
     files.remove(target)
     return None
 
