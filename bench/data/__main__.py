@@ -150,10 +150,13 @@ def read_text(project: Path, text: Path | None, *, escaped: bool) -> Source:
     )
 
 
-def make_project(folder: Path, raw: Path, changes: dict[str, dict[str, Any]]) -> None:
-    """A folder that the stages can run in: the repository's params.yaml with `changes`."""
+def make_project(
+    folder: Path, raw: Path, changes: dict[str, dict[str, Any]], code: Path = measure.ROOT
+) -> None:
+    """A folder that the stages can run in: the params.yaml of the checkout `code` with
+    `changes`."""
     yaml = YAML()
-    params = yaml.load(measure.ROOT / "params.yaml")
+    params = yaml.load(code / "params.yaml")
     for section, values in ({"data": {"raw": str(raw)}} | changes).items():
         params[section].update(values)
     folder.mkdir()

@@ -106,24 +106,30 @@ class SeenNearDuplicates:
             >>> seen.add(np.array([[1, 2], [3, 2], [3, 4]], dtype=np.uint64)).tolist()
             [True, False, True]
         """
-        unique = np.unique(signatures)
+        unique, counts = np.unique(signatures, return_counts=True)
         kept = ~_with_any(signatures, unique[self._seen.known(unique)])
-        self._compare_within(signatures, kept)
-        self._seen.insert(np.unique(signatures[kept]))
+        self._compare_within(signatures, kept, unique[counts > 1])
+        self._seen.insert(unique if kept.all() else _distinct(signatures[kept]))
         return kept
 
     @staticmethod
-    def _compare_within(signatures: Hashes, kept: NDArray[np.bool_]) -> None:
-        """Drop the near-duplicates within the batch from `kept`. Only rows that share a band are
-        compared."""
+    def _compare_within(signatures: Hashes, kept: NDArray[np.bool_], shared: Hashes) -> None:
+        """Drop the near-duplicates within the batch from `kept`. Only rows with a band among the
+        sorted `shared` ones, which come more than once, are compared."""
         rows = np.flatnonzero(kept)
-        unique, counts = np.unique(signatures[rows], return_counts=True)
         taken: set[int] = set()
-        for row in rows[_with_any(signatures[rows], unique[counts > 1])]:
+        for row in rows[_with_any(signatures[rows], shared)]:
             bands = signatures[row].tolist()
             kept[row] = taken.isdisjoint(bands)
             if kept[row]:
                 taken.update(bands)
+
+
+def _distinct(hashes: Hashes) -> Hashes:
+    """The distinct hashes of an array of any shape, sorted. `np.unique` would put them in a hash
+    table first, which takes ten times as long (numpy 2.3)."""
+    ordered = np.sort(hashes, axis=None)
+    return ordered[np.diff(ordered, prepend=~ordered[:1]) != 0]
 
 
 def _with_any(signatures: Hashes, ordered: Hashes) -> NDArray[np.bool_]:
