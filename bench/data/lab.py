@@ -151,7 +151,7 @@ class Cluster:
         self._started = 0
         self.nodes: list[Node] = []
         if megabits is not None:
-            _ip("link add sw type bridge", "link set sw up", "link set lo up")
+            bridge()
         self.address = f"{self._host(1)}:{_free_port()}"
         port = self.address.rpartition(":")[2]
         self.head = self._start(
@@ -185,7 +185,7 @@ class Cluster:
     def _start(self, *options: str) -> Node:
         """Start a node and wait until it belongs to the cluster."""
         self._started += 1
-        holder = None if self.megabits is None else self._link(self._started, self.megabits)
+        holder = None if self.megabits is None else link(self._started, self.megabits)
         log = self._folder / f"{self._started}.log"
         command = [
             *(() if holder is None else ("nsenter", f"--net=/proc/{holder.pid}/ns/net")),
@@ -214,26 +214,32 @@ class Cluster:
             time.sleep(0.1)
         return node
 
-    def _link(self, number: int, megabits: int) -> subprocess.Popen[bytes]:
-        """Make a network namespace and its link; the process that holds it."""
-        holder = subprocess.Popen(["unshare", "--net", "sleep", "infinity"])
-        ours = Path("/proc/self/ns/net").readlink()
-        while Path(f"/proc/{holder.pid}/ns/net").readlink() == ours:
-            time.sleep(0.01)
-        limit = LIMIT.format(megabits)
-        _ip(f"link add v{number} type veth peer name eth0 netns {holder.pid}")
-        _ip(f"link set v{number} master sw", f"link set v{number} up")
-        subprocess.run(f"tc qdisc add dev v{number} {limit}".split(), check=True)
-        enter = f"nsenter --net=/proc/{holder.pid}/ns/net"
-        for command in (
-            f"ip addr add {self._host(number)}/24 dev eth0",
-            "ip link set eth0 up",
-            "ip link set lo up",
-            "ip route add default dev eth0",  # Ray finds its own address by it
-            f"tc qdisc add dev eth0 {limit}",
-        ):
-            subprocess.run(f"{enter} {command}".split(), check=True)
-        return holder
+
+def bridge() -> None:
+    """Make the bridge that joins the links."""
+    _ip("link add sw type bridge", "link set sw up", "link set lo up")
+
+
+def link(number: int, megabits: int) -> subprocess.Popen[bytes]:
+    """Make a network namespace with a link to the bridge; the process that holds it."""
+    holder = subprocess.Popen(["unshare", "--net", "sleep", "infinity"])
+    ours = Path("/proc/self/ns/net").readlink()
+    while Path(f"/proc/{holder.pid}/ns/net").readlink() == ours:
+        time.sleep(0.01)
+    limit = LIMIT.format(megabits)
+    _ip(f"link add v{number} type veth peer name eth0 netns {holder.pid}")
+    _ip(f"link set v{number} master sw", f"link set v{number} up")
+    subprocess.run(f"tc qdisc add dev v{number} {limit}".split(), check=True)
+    enter = f"nsenter --net=/proc/{holder.pid}/ns/net"
+    for command in (
+        f"ip addr add {SUBNET}.{number}/24 dev eth0",
+        "ip link set eth0 up",
+        "ip link set lo up",
+        "ip route add default dev eth0",  # Ray finds its own address by it
+        f"tc qdisc add dev eth0 {limit}",
+    ):
+        subprocess.run(f"{enter} {command}".split(), check=True)
+    return holder
 
 
 def _ip(*commands: str) -> None:
