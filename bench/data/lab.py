@@ -169,7 +169,7 @@ class Cluster:
         self.nodes.pop().kill()
 
     def cpu(self) -> float:
-        """Processor seconds of all nodes so far, without the driver."""
+        """Processor seconds of all living nodes so far, without the driver."""
         return sum(node.cpu() for node in [self.head, *self.nodes])
 
     def __enter__(self) -> "Cluster":

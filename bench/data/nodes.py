@@ -338,12 +338,19 @@ def _print_turns(turns: list[dict[str, Any]]) -> None:
                     *(name, stage, f"{seconds:.1f}"),
                     " ".join(f"{one['seconds']:.1f}" for one in found),
                     f"{median(one['nodes_cpu'] for one in found):.1f}",
-                    f"{median(one['driver_cpu'] for one in found):.1f}",
+                    f"{median(one['driver_cpu'] for one in found):.2f}",
+                    *(_megabytes([one[way] for one in found]) for way in ("received", "sent")),
                     verdict(seconds < CLEAN_SECONDS_TARGET) if target else "",
                 ]
             )
-    mark = f"mark {CLEAN_SECONDS_TARGET} s"
-    _table(["version", "stage", "seconds", "each", "nodes, CPU s", "driver, CPU s", mark], rows)
+    head = ["version", "stage", "seconds", "each", "nodes, CPU s", "driver, CPU s"]
+    marks = ["to it, MB", "from it, MB", f"mark {CLEAN_SECONDS_TARGET} s"]
+    _table([*head, *marks], rows)
+
+
+def _megabytes(counts: Sequence[int | None]) -> str:
+    counted = [count for count in counts if count is not None]
+    return f"{median(counted) / 1e6:.1f}" if counted else "not counted"
 
 
 def parsed(arguments: Sequence[str]) -> argparse.Namespace:
