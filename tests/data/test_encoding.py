@@ -25,7 +25,7 @@ def file_of(data: bytes, folder: Path, encoding: str = "auto") -> Source:
     path.write_bytes(data)
     status = path.stat()
     version = (status.st_size, status.st_mtime_ns)
-    return Source(path, path.name, ".txt", None, len(data), version, encoding)
+    return Source(str(path), path.name, ".txt", None, len(data), version, encoding)
 
 
 def found_in(data: bytes) -> str:

@@ -70,11 +70,12 @@ Advance = Callable[[int], object]
 """A callback that is told the number of bytes read from disk since its last call."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Source:
-    """One file to read."""
+    """One file to read. There may be millions of them."""
 
-    path: Path
+    location: str
+    """The file's path."""
     name: str
     """The file's path relative to data.raw, in POSIX form (the file's own name if data.raw is a
     file)."""
@@ -91,6 +92,11 @@ class Source:
     """The encoding of its text, by Python's own name for it; `auto` finds it."""
     member: int | None = None
     """In an archive, its number there."""
+
+    @property
+    def path(self) -> Path:
+        """The file's path, for error messages and other libraries."""
+        return Path(self.location)
 
 
 @dataclass(frozen=True)
@@ -125,16 +131,20 @@ def find_sources(
     encoding = encoding if encoding == "auto" else codecs.lookup(encoding).name
     sources: list[Source] = []
     skipped: Counter[str] = Counter()
-    for path in _files(raw) if raw.is_dir() else [raw]:
-        if path == raw / PROMPTS_FILE:
+    for path, name, is_plain in _files(raw) if raw.is_dir() else [(str(raw), raw.name, False)]:
+        ending = _suffix(name)
+        compression = ending if ending in COMPRESSIONS else None
+        kind = _suffix(name[: -len(ending)]) if compression else ending
+        if kind not in formats and ending != ZIP:
+            skipped[ending] += 1
             continue
-        if path.suffix.lower() == ZIP:
-            sources += _members(_file(path, raw, encoding, parameter), formats, skipped)
-        elif (ending := _format(path, formats)) is None:
-            skipped[path.suffix.lower()] += 1
+        if not is_plain:
+            refuse_special(Path(path), raw, parameter)
+        source = _source(path, name, kind, compression, encoding)
+        if ending == ZIP:
+            sources += _members(source, formats, skipped)
         else:
-            found = _file(path, raw, encoding, parameter)
-            sources.append(replace(found, format=ending, compression=_compression(path)))
+            sources.append(source)
     if not sources and not raw.is_dir() and raw.suffix.lower() != ZIP:
         raise UserError(
             f"{parameter} ({raw}) has no known format; give a file that ends in {readable}."
@@ -146,49 +156,52 @@ def find_sources(
         )
     sources.sort(key=lambda source: os.fsencode(source.name))
     held_out = [source for source in sources if HELD_OUT_NAME.search(source.name)]
-    read = [source for source in sources if not HELD_OUT_NAME.search(source.name)]
-    if not any(SPLIT_NAME.search(source.name) for source in read):
+    others = {source.name for source in held_out}
+    read = [source for source in sources if source.name not in others] if others else sources
+    if not held_out or not any(SPLIT_NAME.search(source.name) for source in read):
         read = sources
         held_out = []
     return Found(read, dict(sorted(skipped.items())), held_out)
 
 
-def _files(folder: Path) -> Iterator[Path]:
-    """Every file under `folder` that is not hidden. Links to folders are not followed."""
-
-    def refuse(error: OSError) -> None:
-        raise UserError(
-            f"{error.filename} cannot be listed ({error.strerror}); fix its permissions."
-        )
-
-    for parent, folders, names in os.walk(folder, onerror=refuse):
-        folders[:] = [name for name in folders if not name.startswith(".")]
-        yield from (Path(parent, name) for name in names if not name.startswith("."))
-
-
-def _compression(path: Path) -> str | None:
-    return ending if (ending := path.suffix.lower()) in COMPRESSIONS else None
-
-
-def _format(path: Path, formats: Collection[str]) -> str | None:
-    """The ending that tells the format of a file, or None if it has no known one."""
-    plain = path.with_suffix("") if _compression(path) else path
-    return ending if (ending := plain.suffix.lower()) in formats else None
+def _files(raw: Path) -> Iterator[tuple[str, str, bool]]:
+    """The path of every file under `raw` that is not hidden, the path relative to `raw`, and
+    whether it is a regular file. Links to folders are not followed."""
+    waiting = [(str(raw), "")]
+    while waiting:
+        folder, name = waiting.pop()
+        try:
+            entries = list(os.scandir(folder))
+        except OSError as error:
+            raise UserError(
+                f"{folder} cannot be listed ({error.strerror}); fix its permissions."
+            ) from None
+        for entry in entries:
+            if entry.name.startswith(".") or (not name and entry.name == PROMPTS_FILE):
+                continue
+            if entry.is_dir(follow_symlinks=False):
+                waiting.append((entry.path, f"{name}{entry.name}/"))
+            elif not entry.is_symlink() or not Path(entry.path).is_dir():
+                yield entry.path, name + entry.name, entry.is_file(follow_symlinks=False)
 
 
-def _file(path: Path, raw: Path, encoding: str, parameter: str) -> Source:
-    """A file that may be read, as a source without format and compression."""
-    refuse_special(path, raw, parameter)
-    name = path.name if path == raw else path.relative_to(raw).as_posix()
+def _suffix(name: str) -> str:
+    """The ending of a path, such as `.txt`, in lower case."""
+    dot = name.rfind(".", name.rfind("/") + 2)
+    return name[dot:].lower() if 0 <= dot < len(name) - 1 else ""
+
+
+def _source(path: str, name: str, kind: str, compression: str | None, encoding: str) -> Source:
+    """A file that may be read, as a source."""
     printable = os.fsencode(name).decode("utf-8", "replace")  # a Linux name may be any bytes
-    status = path.stat()
+    status = os.stat(path)  # noqa: PTH116 (ten times as fast)
     if status.st_size < 1024 and _begins_with(path, LFS_POINTER):
         raise UserError(
             f"{path} is a pointer of Git LFS, not the text; `git lfs pull` in its repository, or "
             "`tokenmill fetch`."
         )
     version = (status.st_size, status.st_mtime_ns)
-    return Source(path, printable, "", None, status.st_size, version, encoding)
+    return Source(path, printable, kind, compression, status.st_size, version, encoding)
 
 
 def _members(whole: Source, formats: Collection[str], skipped: Counter[str]) -> Iterator[Source]:
@@ -227,12 +240,17 @@ def _members(whole: Source, formats: Collection[str], skipped: Counter[str]) -> 
         )
 
 
-def _begins_with(path: Path, start: bytes) -> bool:
+def _begins_with(path: str, start: bytes) -> bool:
     """Whether a file begins with these bytes. False if it cannot be read; reading it later raises
     the error."""
-    with contextlib.suppress(OSError), path.open("rb") as file:
-        return file.read(len(start)) == start
-    return False
+    try:
+        descriptor = os.open(path, os.O_RDONLY)
+    except OSError:
+        return False
+    try:
+        return os.read(descriptor, len(start)) == start
+    finally:
+        os.close(descriptor)
 
 
 def blocks(source: Source, advance: Advance = lambda _: None) -> Iterator[bytes]:
