@@ -1,25 +1,37 @@
 """Chunks only divide the work: the texts do not depend on them."""
 
 import json
+import re
 import tracemalloc
+from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
 import zstandard
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from tests.data.material import PACK, json_lines, parameters
+from tests.data.material import PACK, in_blocks, json_lines, parameters, parquet
 from tests.data.test_encoding import LEGACY
 from tokenmill.core.errors import UserError
-from tokenmill.data import encoding
+from tokenmill.data import encoding, readers, sources
 from tokenmill.data.chunks import Planner
 from tokenmill.data.encoding import DAMAGE
-from tokenmill.data.json_records import lines, whole_lines
+from tokenmill.data.json_records import (
+    Part,
+    _Structure,
+    cut_json,
+    lines,
+    read_json,
+    whole_lines,
+)
+from tokenmill.data.params import CleanParams
 from tokenmill.data.readers import FORMATS
+from tokenmill.data.readers import texts as whole_texts
 from tokenmill.data.report import Tally
-from tokenmill.data.sources import find_sources
+from tokenmill.data.sources import Source, find_sources
 from tokenmill.formats.chat import TURN_TOKENS
 from tokenmill.formats.metrics import Example
 
@@ -71,7 +83,7 @@ def test_an_archive_comes_in_blocks_of_whole_lines(tmp_path_factory, texts, size
     path.write_bytes(zstandard.compress(json_lines(texts)))
     found, kinds, _ = read(path, size)
     assert found == [(text, "a.jsonl.zst") for text in texts]
-    assert set(kinds) == {"_read_block"}
+    assert set(kinds) == {"_read_part"}
 
 
 @given(
@@ -106,6 +118,137 @@ def test_a_line_over_the_limit_takes_bounded_memory():
     assert peak < 4 * limit
 
 
+VALUES = st.recursive(
+    st.one_of(
+        st.text('ab"\\\n,é\U0001f600[]{}\ud800', max_size=8),
+        st.integers(),
+        st.floats(),
+        st.none(),
+        st.booleans(),
+    ),
+    lambda inner: st.one_of(
+        st.lists(inner, max_size=3),
+        st.dictionaries(st.sampled_from(["text", "a", "messages"]), inner, max_size=3),
+    ),
+    max_leaves=5,
+)
+BROKEN = ["", "[", "]", "{", "}", ",", ":", '"', "\\", "1", "x", " ", "[]", "{}", '"a"', "é"]
+
+
+@st.composite
+def json_file(draw: st.DrawFn) -> bytes:
+    """A list or values one after the other, sometimes with something wrong."""
+    values = draw(st.lists(VALUES, max_size=6))
+    written = [json.dumps(one, ensure_ascii=draw(st.booleans())) for one in values]
+    comma = draw(st.sampled_from([",", ", ", "\n,\n"]))
+    text = draw(st.sampled_from(["[{}]", " [ {} ]\n", "[{}] [{}]", "{}", '["a", {}]']))
+    inside = (comma if "[" in text else draw(st.sampled_from([" ", "\n", ""]))).join(written)
+    text = text.replace("{}", inside)
+    for wrong in draw(st.lists(st.sampled_from(BROKEN), max_size=2)):
+        place = draw(st.integers(0, len(text)))
+        text = text[:place] + wrong + text[place:]
+    return text.encode("utf-8", "surrogatepass")
+
+
+def texts_or_refusal(
+    parts: Iterable[Part], source: Source, params: CleanParams
+) -> tuple[list[str], Tally] | str:
+    tally = Tally()
+    found = []
+    try:
+        for number, part in enumerate(parts):
+            blocks = [part.before, part.data, part.behind]
+            found += read_json(filter(None, blocks), source, params, tally, number == 0)
+    except UserError as error:
+        return re.sub(r"valid JSON \(.*\);", "valid JSON;", str(error))
+    return found, tally
+
+
+@given(
+    data=json_file() | st.text('[]{}",:\\a1 ', max_size=30).map(str.encode),
+    cuts=st.lists(st.integers(0, 200), max_size=20),
+    size=st.integers(1, 30),
+    columns=st.sampled_from([None, ["a"]]),
+)
+def test_parts_of_json_have_its_records(data, cuts, size, columns):
+    source = Source("a.json", "a.json", ".json", None, len(data), (0, 0))
+    params = parameters(columns=columns)
+    whole = texts_or_refusal([Part(data)], source, params)
+    for blocks in (in_blocks(data, cuts), in_blocks(data, list(range(len(data))))):
+        assert texts_or_refusal(cut_json(blocks, source, params, size), source, params) == whole
+
+
+TOKEN = re.compile(r'"(?:\\["\\]|\\(?!["\\])|[^"\\])*("?)|\\["\\]|.', re.DOTALL)
+
+
+@given(st.lists(st.sampled_from(["[", "{", "]", "}", '"', "\\", "a"])), st.integers(1, 9))
+def test_values_end_where_the_tokens_say_it(parts, size):
+    """Found by reading one token after the other, whatever is in a string."""
+    data = "".join(parts)
+    element = value = 0
+    opened = ""
+    for token in TOKEN.finditer(data):
+        if token[0] in ("[", "{"):
+            opened += token[0]
+        elif token[0] in ("]", "}"):
+            assume(opened)
+            opened = opened[:-1]
+        if token[0] in ("]", "}") or token[1]:
+            value = value if opened else token.end()
+            element = token.end() if opened == "[" else element
+    structure = _Structure("a.json")
+    found_element = found_value = 0
+    for begin in range(0, len(data), size):
+        structure.add(data[begin : begin + size].encode())
+        found_element = begin + structure.element_end if structure.element_end else found_element
+        found_value = begin + structure.value_end if structure.value_end else found_value
+    assert found_value == value
+    if opened[:1] == "[":  # of a list that is closed the last one may be left out
+        assert found_element == element
+
+
+@settings(max_examples=60)
+@given(
+    texts=TEXTS,
+    ending=st.sampled_from(list(FORMATS)),
+    compression=st.sampled_from(list(PACK)),
+    encoding=st.sampled_from(["utf-8", "utf-8-sig", "utf-16", "gb18030"]),
+    unit=st.sampled_from(["file", "paragraph", "line"]),
+    block=st.integers(1, 40),
+    size=st.integers(1, 60),
+)
+def test_parts_give_what_the_whole_file_gives(
+    tmp_path_factory, *, texts, ending, compression, encoding, unit, block, size
+):
+    path = tmp_path_factory.mktemp("raw") / f"a{ending}{compression}"
+    rows = [{"text": text, "context": None} for text in texts]
+    data = parquet(rows) if ending == ".parquet" else file_in(texts, ending).encode(encoding)
+    path.write_bytes(PACK[compression](data))
+    params = parameters(text_file=unit)
+    (source,) = find_sources(path, FORMATS, "auto" if encoding != "gb18030" else encoding).sources
+    tally = Tally()
+    try:
+        whole = list(whole_texts(source, params, tally))
+    except UserError as error:
+        whole = str(error)
+    total = Tally()
+    found = []
+    try:
+        with (
+            patch.object(sources, "BLOCK_BYTES", block),
+            patch.object(readers, "PARQUET_ROWS", 3),
+        ):
+            for chunk in Planner(params, lambda _: None, size).chunks([source]):
+                counts = Tally()
+                found += chunk.read(params, counts)[0].to_list()
+                total.merge(counts)
+    except UserError as error:
+        found = str(error)
+    assert found == whole
+    if isinstance(whole, list):
+        assert total == tally
+
+
 def test_files_of_every_kind_keep_their_order(tmp_path):
     (tmp_path / "a.txt").write_text("a1\na2\n")
     (tmp_path / "b.jsonl").write_bytes(json_lines([f"b{i}" for i in range(99)]))
@@ -117,7 +260,7 @@ def test_files_of_every_kind_keep_their_order(tmp_path):
     found, kinds, tally = read(tmp_path, 100)
     assert found == expected
     assert [text for text, _ in found][:3] == ["a1", "a2", "b0"]
-    assert set(kinds) == {"_read_files", "_read_range", "_read_block", "_counted"}
+    assert set(kinds) == {"_read_files", "_read_range", "_read_part", "_counted"}
     assert tally.dropped == {"invalid_record": 1}
     assert tally.examples == {"invalid_record": [Example(text="none", source="")]}
 

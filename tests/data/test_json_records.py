@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from tests.data.material import parameters
 from tokenmill.data.encoding import without_damage
-from tokenmill.data.json_records import polars_texts, texts_of_lines
+from tokenmill.data.json_records import polars_texts, read_json_lines
 from tokenmill.data.readers import FORMATS
 from tokenmill.data.report import Tally
 from tokenmill.data.sources import Source, find_sources
@@ -92,7 +92,7 @@ def compare(
     at_once = polars_texts(data, params)
     if at_once is not None:
         assert at_once.to_list() == list(
-            without_damage(texts_of_lines([data], source, params, tally, first=False), tally)
+            without_damage(read_json_lines([data], source, params, tally, False), tally)
         )
         assert (tally.dropped.total(), tally.invalid_utf8) == (0, 0)
 

@@ -4,11 +4,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.data.material import PACK, in_blocks, json_lines, parquet
+from tests.data.material import PACK, in_blocks, json_lines, parameters, parquet
 from tokenmill.core.errors import UserError
 from tokenmill.data.json_records import json_lines as read_lines
 from tokenmill.data.json_records import json_values, lines
-from tokenmill.data.readers import csv_rows, documents
+from tokenmill.data.readers import (
+    SHORTEST,
+    csv_rows,
+    documents,
+    plain_texts,
+    whole_documents,
+)
 from tokenmill.data.report import Tally
 from tokenmill.formats.chat import render_chat
 
@@ -258,6 +264,40 @@ def test_cutting_the_input_anywhere_gives_the_same_documents(data, cuts, unit):
         list(documents(in_blocks(data, list(range(len(data)))), unit, shortest=8, longest=16))
         == whole
     )
+
+
+@given(NASTY, st.lists(st.integers(0, 120)), st.sampled_from(UNITS), st.integers(1, 60))
+def test_parts_of_text_have_its_documents(data, cuts, unit, size):
+    whole = list(documents([data], unit, shortest=8, longest=16))
+    for blocks in (in_blocks(data, cuts), in_blocks(data, list(range(len(data))))):
+        parts = list(whole_documents(blocks, unit, size, shortest=8, longest=16))
+        assert b"".join(parts) == data
+        assert [
+            document
+            for part in parts
+            for document in documents([part], unit, shortest=8, longest=16)
+        ] == whole
+
+
+@given(
+    st.text(st.sampled_from("ab é\n\n\n\t\x0b\u2028\u00a0\ufdd1"), max_size=60),
+    st.sampled_from(["", "", "\r", "\0", "\ufdd0"]),
+    st.sampled_from(["paragraph", "line"]),
+)
+def test_all_at_once_are_the_same_paragraphs_and_lines(text, odd, unit):
+    data = (text + odd + text).encode()
+    params = parameters(text_file=unit)
+    at_once = plain_texts(data, params)
+    if at_once is not None:
+        assert at_once.to_list() == [document.decode() for document in documents([data], unit)]
+    assert (at_once is None) == (odd in ("\r", "\ufdd0") or "\ufdd1" in text)
+
+
+@pytest.mark.parametrize("unit", ["paragraph", "line"])
+def test_all_at_once_leaves_long_documents_to_the_reader(unit):
+    long = SHORTEST + 1
+    for data in (b"x" * long + b"\n\ny", b"x\n" + b" " * long + b"\ny"):
+        assert plain_texts(data, parameters(text_file=unit)) is None
 
 
 @given(NASTY)

@@ -1,10 +1,10 @@
 """Chunks: units of work, small enough that several fit into memory.
 
-Input that cannot grow when it is read (plain JSON lines, small files) is read by the workers, byte
-ranges of one large file in parallel. Other input is read by the caller, who hands out lines or
-texts: input that can grow (archives, parquet), and input that must be read from its beginning (one
-large JSON array, CSV, text). Where a chunk ends depends on the input alone, and the texts do not
-depend on it.
+Small files, and the ranges of a plain file of JSON lines, are read by the workers alone. Of other
+large files the caller reads as much as shows where they may be cut between records or documents,
+and the workers read the parts: from the file where it has them as they are, else from memory
+(archives, other encodings). The texts of CSV and of compressed tables are read by the caller. Where
+a chunk ends depends on the input alone, and the texts do not depend on it.
 """
 
 import codecs
@@ -16,10 +16,16 @@ from typing import TypeAlias
 
 import polars as pl
 
-from tokenmill.data.encoding import has_plain_lines, read_utf8, utf8, without_damage
-from tokenmill.data.json_records import polars_texts, texts_of_lines, whole_lines
+from tokenmill.data.encoding import (
+    has_plain_lines,
+    mark_bytes,
+    read_utf8,
+    utf8,
+    without_damage,
+)
+from tokenmill.data.json_records import Part
 from tokenmill.data.params import CleanParams
-from tokenmill.data.readers import FORMATS, texts
+from tokenmill.data.readers import FORMATS, cut_parquet, read_parquet, texts
 from tokenmill.data.report import Tally
 from tokenmill.data.sources import BLOCK_BYTES, Advance, Source, opened
 
@@ -66,12 +72,15 @@ class Planner:
             yield from strategy(group)
 
     def _strategy(self, source: Source) -> Callable[[Iterable[Source]], Iterator[Chunk]]:
-        plain = source.compression is None and not FORMATS[source.format].compressed
+        plain = source.compression is None and FORMATS[source.format].read is not None
         if plain and source.size <= self._size:
             return self._small_files
-        if source.format != ".jsonl":
-            return self._texts
-        return self._line_ranges if plain and has_plain_lines(source) else self._line_blocks
+        if plain and source.format == ".jsonl" and has_plain_lines(source):
+            return self._line_ranges
+        if FORMATS[source.format].cut:
+            return self._parts
+        is_table = FORMATS[source.format].read is None and source.compression is None
+        return self._row_ranges if is_table and 8 * source.size > self._size else self._texts
 
     def _small_files(self, sources: Iterable[Source]) -> Iterator[Chunk]:
         group: list[Source] = []
@@ -91,14 +100,28 @@ class Planner:
                 size = min(self._size, source.size - begin)
                 yield Chunk(partial(_read_range, source, begin, size), size)
 
-    def _line_blocks(self, sources: Iterable[Source]) -> Iterator[Chunk]:
+    def _parts(self, sources: Iterable[Source]) -> Iterator[Chunk]:
         for source in sources:
+            cut = FORMATS[source.format].cut
+            assert cut is not None
             tally = Tally()
             stream = read_utf8(source, tally, self._advance)
-            for number, data in enumerate(whole_lines(stream, self._size)):
-                yield Chunk(
-                    partial(_read_block, source, data, first=number == 0, encodings=tally.encodings)
-                )
+            begin = 0 if source.compression else mark_bytes(source)
+            for number, part in enumerate(cut(stream, source, self._params, self._size)):
+                place = None
+                # Until another encoding is found, the file has the bytes of the parts
+                if source.compression is None and not tally.encodings:
+                    place = range(begin, begin + len(part.data))
+                    begin = place.stop
+                given = part._replace(data=b"") if place else part
+                counts = {"first": number == 0, "encodings": tally.encodings}
+                yield Chunk(partial(_read_part, source, given, place, **counts))
+
+    def _row_ranges(self, sources: Iterable[Source]) -> Iterator[Chunk]:
+        for source in sources:
+            size = self._size
+            for place in cut_parquet(source, self._params, size, CHUNK_TEXTS, self._advance):
+                yield Chunk(partial(_read_rows, source, place))
 
     def _texts(self, sources: Iterable[Source]) -> Iterator[Chunk]:
         found: list[tuple[str, str]] = []
@@ -125,7 +148,7 @@ def _read_range(source: Source, begin: int, size: int, params: CleanParams, tall
     """The texts of the JSON lines that begin within a range of bytes of a plain file. The last line
     is read to its end."""
     lines = utf8(_range_blocks(source, begin, size), source, tally, first=False)
-    return _read_lines(lines, source, params, tally, first=begin == 0)
+    return _read_blocks(lines, source, params, tally, first=begin == 0)
 
 
 def _range_blocks(source: Source, begin: int, size: int) -> Iterator[bytes]:
@@ -147,19 +170,35 @@ def _range_blocks(source: Source, begin: int, size: int) -> Iterator[bytes]:
         yield block
 
 
-def _read_block(
+def _read_part(
     source: Source,
-    data: bytes,
+    part: Part,
+    place: range | None,
     params: CleanParams,
     tally: Tally,
     *,
     first: bool,
     encodings: dict[str, str],
 ) -> Texts:
-    """The texts of whole JSON lines that the caller has read. `encodings` names the encoding of the
-    file, if that is not UTF-8."""
+    """The texts of a part of a file: of one that the caller has read, or of the bytes at `place`.
+    `encodings` names the encoding of the file, if that is not UTF-8."""
     tally.encodings.update(encodings)
-    return _read_lines(iter([data]), source, params, tally, first=first)
+    data = [part.data] if place is None else _blocks_at(source, place)
+    blocks = itertools.chain([part.before], data, [part.behind])
+    return _read_blocks(filter(None, blocks), source, params, tally, first=first)
+
+
+def _blocks_at(source: Source, place: range) -> Iterator[bytes]:
+    with opened(source) as file:
+        file.seek(place.start)
+        for begin in range(place.start, place.stop, BLOCK_BYTES):
+            yield file.read(min(BLOCK_BYTES, place.stop - begin))
+
+
+def _read_rows(source: Source, place: range, params: CleanParams, tally: Tally) -> Texts:
+    """The texts of some rows of a parquet file."""
+    found = read_parquet(source, params, tally, place=place)
+    return _of_file(source, without_damage(found, tally))
 
 
 def _counted(found: Texts, counts: Tally, _params: CleanParams, tally: Tally) -> Texts:
@@ -168,24 +207,30 @@ def _counted(found: Texts, counts: Tally, _params: CleanParams, tally: Tally) ->
     return found
 
 
-def _read_lines(
+def _read_blocks(
     blocks: Iterator[bytes], source: Source, params: CleanParams, tally: Tally, *, first: bool
 ) -> Texts:
-    """The texts of whole JSON lines; `first` says whether they begin the file."""
+    """The texts in UTF-8 blocks of a file; `first` says whether they begin the file."""
+    form = FORMATS[source.format]
+    assert form.read is not None
     parts = []
     size = 0
-    for block in blocks:
+    for block in blocks if form.read_at_once else ():
         parts.append(block)
         size += len(block)
         if size > POLARS_BYTES:
             break
-    found = polars_texts(b"".join(parts), params) if size <= POLARS_BYTES else None
+    found = None
+    if form.read_at_once and size <= POLARS_BYTES:
+        found = form.read_at_once(b"".join(parts), params)
     if found is None:
-        stream = itertools.chain(parts, blocks)
-        found = _strings(
-            "text",
-            without_damage(texts_of_lines(stream, source, params, tally, first=first), tally),
-        )
+        texts = form.read(itertools.chain(parts, blocks), source, params, tally, first)
+        return _of_file(source, without_damage(texts, tally))
+    return _of_file(source, found)
+
+
+def _of_file(source: Source, texts: Iterable[str]) -> Texts:
+    found = texts if isinstance(texts, pl.Series) else _strings("text", texts)
     return found, pl.repeat(source.name, len(found), dtype=pl.String, eager=True)
 
 

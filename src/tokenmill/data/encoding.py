@@ -93,7 +93,8 @@ def utf8(
         if block.isascii():
             yield block
         else:
-            encoding = encoding_of(source)
+            is_whole = first and source.compression is None and len(block) == source.size
+            encoding = decide(partial(list, [block])) if is_whole else encoding_of(source)
             stream = itertools.chain([block], stream)
     if encoding in ("auto", "utf-8"):
         yield from stream
@@ -124,6 +125,8 @@ def byte_order(head: bytes) -> tuple[bytes, str]:
     for mark, encoding in _BYTE_ORDER_MARKS:
         if head.startswith(mark):
             return mark, encoding
+    if 0 not in head[:SNIFFED_BYTES]:
+        return b"", ""
     head = head[:SNIFFED_BYTES]
     even = head[::2].count(0) / max(8, len(head) // 2)
     odd = head[1::2].count(0) / max(8, len(head) // 2)
@@ -143,6 +146,12 @@ def has_plain_lines(source: Source) -> bool:
         return False
     with opened(source) as file:
         return byte_order(file.read(SNIFFED_BYTES))[1] in ("", "utf-8")
+
+
+def mark_bytes(source: Source) -> int:
+    """The bytes of an uncompressed file's byte-order mark."""
+    with opened(source) as file:
+        return len(byte_order(file.read(SNIFFED_BYTES))[0])
 
 
 CENTRAL_EUROPEAN = ("cp1250", "iso8859-2")
@@ -231,7 +240,8 @@ def _is_utf8(blocks: Iterable[bytes]) -> bool:
         text = decoder.decode(block)
         if not text.isascii():
             beyond += len(text) - len(text.encode("ascii", "ignore"))
-            damaged += text.count(REPLACEMENT) - block.count(REPLACEMENT.encode())
+            found = text.count(REPLACEMENT)
+            damaged += found - block.count(REPLACEMENT.encode()) if found else 0
         if beyond >= ENOUGH_CHARACTERS:
             break
     return 2 * damaged <= beyond

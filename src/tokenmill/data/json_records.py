@@ -9,7 +9,7 @@ import itertools
 import json
 import re
 from collections.abc import Iterable, Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import ijson
 import numpy as np
@@ -22,12 +22,11 @@ from tokenmill.data.encoding import (
     decode,
     mark_json_damage,
     mark_json_stream_damage,
-    read_utf8,
 )
 from tokenmill.data.params import CleanParams
 from tokenmill.data.record_text import MESSAGES, record_texts
 from tokenmill.data.report import EXCERPT, Tally
-from tokenmill.data.sources import BLOCK_BYTES, MAX_RECORD_BYTES, Advance, Source
+from tokenmill.data.sources import BLOCK_BYTES, MAX_RECORD_BYTES, Source
 from tokenmill.formats.chat import plain
 from tokenmill.formats.chat_columns import plain_column
 
@@ -36,36 +35,82 @@ MAX_DEPTH = 200
 the square of the depth."""
 
 
-def read_json(source: Source, params: CleanParams, tally: Tally, advance: Advance) -> Iterator[str]:
-    """The texts of a JSON file."""
-    records = json_values(read_utf8(source, tally, advance), str(source.path))
-    return record_texts(records, source.path, params.columns, tally)
+class Part(NamedTuple):
+    """A part of a file that is read by itself."""
+
+    data: bytes
+    before: bytes = b""
+    """What a reader has to see before it. It has no text."""
+    behind: bytes = b""
+
+
+def read_json(
+    blocks: Iterable[bytes], source: Source, params: CleanParams, tally: Tally, first: bool
+) -> Iterator[str]:
+    """The texts of a JSON file, or of a part that `cut_json` gives."""
+    name = str(source.path)
+    if first:
+        records = json_values(bounded_json(blocks, name), name)
+    else:
+        records = json_values(blocks, name)  # which cut_json has looked at
+        next(records, None)
+    return record_texts(records, source.path, params.columns, tally, first=first)
 
 
 def read_json_lines(
-    source: Source, params: CleanParams, tally: Tally, advance: Advance
+    blocks: Iterable[bytes], source: Source, params: CleanParams, tally: Tally, first: bool
 ) -> Iterator[str]:
-    """The texts of a file of JSON lines."""
-    return texts_of_lines(read_utf8(source, tally, advance), source, params, tally)
-
-
-def texts_of_lines(
-    stream: Iterable[bytes],
-    source: Source,
-    params: CleanParams,
-    tally: Tally,
-    *,
-    first: bool = True,
-) -> Iterator[str]:
-    """The texts in JSON lines (UTF-8) of a file; `first` says whether these lines begin the
-    file."""
-    records = json_lines(stream, str(source.path), tally, first=first)
+    """The texts of a file of JSON lines, or of some of its lines."""
+    records = json_lines(blocks, str(source.path), tally, first=first)
     return record_texts(records, source.path, params.columns, tally, first=first)
+
+
+def cut_json_lines(
+    blocks: Iterable[bytes], _source: Source, _params: CleanParams, size: int
+) -> Iterator[Part]:
+    """Divide a file of JSON lines between lines."""
+    return map(Part, whole_lines(blocks, size))
+
+
+def cut_json(
+    blocks: Iterable[bytes], source: Source, _params: CleanParams, size: int
+) -> Iterator[Part]:
+    """Divide a JSON file between the elements of its array, or between the values that follow one
+    another. In front of each part but the first is a value more, so that the parser requires the
+    comma there.
+
+    Raises:
+        UserError: as `bounded_json`.
+    """
+    name = str(source.path)
+    structure = _Structure(name)
+    parts: list[bytes] = []
+    held = 0
+    head = before = b""
+    for block in blocks:
+        structure.add(block)
+        parts.append(block)
+        held += len(block)
+        head = head or block.lstrip()[:1]
+        # An element of the first list, in which the file's first record is, or of a later one
+        cut = structure.element_end if head == b"[" else 0
+        behind = b"]" if cut else b""
+        if head != b"[" or (not cut and (before or held > MAX_RECORD_BYTES)):
+            cut = structure.value_end
+        if structure.is_broken or (head and head not in _HEADS):
+            break
+        if held >= size and cut:
+            rest = block[cut:]
+            yield Part(b"".join([*parts[:-1], block[:cut]]), before, behind)
+            before = b"0 " if head != b"[" else b"[0" if behind else b"[0]"
+            parts = [rest]
+            held = len(rest)
+    yield Part(b"".join(parts), before)
 
 
 def json_values(blocks: Iterable[bytes], name: str) -> Iterator[Any]:
     """The elements of a JSON array, or the JSON objects that follow one another."""
-    stream = mark_json_stream_damage(bounded_json(blocks, name))
+    stream = mark_json_stream_damage(blocks)
     head = next(filter(None, map(bytes.lstrip, stream)), b"")
     if not head:
         return
@@ -88,34 +133,79 @@ def bounded_json(blocks: Iterable[bytes], name: str) -> Iterator[bytes]:
         UserError: the file is nested deeper than MAX_DEPTH, or a value in it is longer than
             MAX_RECORD_BYTES.
     """
-    depth = 0
-    quoted = 0
-    held = 0
-    rest = b""
+    structure = _Structure(name)
     for block in blocks:
-        data = (rest + block).replace(rb"\\", b"")  # now a backslash before a quote escapes it
-        rest = b"\\" if data.endswith(b"\\") else b""
-        parts = data.replace(rb"\"", b"").translate(None, _NO_STRUCTURE).split(b'"')
-        brackets = np.frombuffer(b"".join(parts[quoted::2]), np.uint8)
-        levels = depth + np.cumsum(np.where((brackets == ord("[")) | (brackets == ord("{")), 1, -1))
-        quoted = (quoted + len(parts) - 1) % 2
-        is_between = levels.min(initial=depth) <= 1 and len(parts) + len(brackets) > 1
-        held = 0 if is_between else held + len(block)
-        depth = int(levels[-1]) if len(levels) else depth
-        if levels.max(initial=0) > MAX_DEPTH:
-            raise UserError(
-                f"{name} is nested deeper than {MAX_DEPTH} levels; is it a list of texts?"
-            )
-        if held > MAX_RECORD_BYTES:
-            raise UserError(
-                f"{name} holds a value of more than {MAX_RECORD_BYTES:,} bytes; make it a list of "
-                "records."
-            )
+        structure.add(block)
         yield block
 
 
-_NO_STRUCTURE = bytes(set(range(256)) - set(b'"[]{}'))
-"""The bytes that neither begin nor end anything in JSON."""
+_HEADS = frozenset(bytes([head]) for head in b'[{"-0123456789tfn')
+"""The bytes that begin a JSON value."""
+
+_STRUCTURE = bytes(byte in b'"[]{}' for byte in range(256))
+"""For each byte, whether it may begin or end something in JSON."""
+
+
+class _Structure:
+    """The strings, lists and objects of a JSON file, which comes block by block."""
+
+    element_end = 0
+    """The last place in the block behind an element of an outermost list; 0 if there is none."""
+    value_end = 0
+    """The last place in the block behind an outermost value; 0 if there is none."""
+    is_broken = False
+    """Whether something ended that did not begin, so that the file is no JSON."""
+
+    def __init__(self, name: str):
+        self._name = name
+        self._depth = 0
+        self._quoted = 0
+        self._escape = b""
+        self._in_list = False
+        self._held = 0
+
+    def add(self, block: bytes) -> None:
+        """Look at the next block.
+
+        Raises:
+            UserError: see `bounded_json`.
+        """
+        before = len(self._escape)
+        data = (self._escape + block).replace(rb"\\", b"__")  # now a backslash escapes what follows
+        self._escape = b"\\" if data.endswith(b"\\") else b""
+        data = data.replace(rb"\"", b"__")
+        places = np.flatnonzero(np.frombuffer(data.translate(_STRUCTURE), np.bool_))
+        found = np.frombuffer(data, np.uint8)[places]
+        is_quote = found == ord('"')
+        is_inside = (self._quoted + np.cumsum(is_quote, dtype=np.int32)) % 2 == 1
+        is_open = (found == ord("[")) | (found == ord("{"))
+        steps = np.where(is_quote | is_inside, 0, np.where(is_open, 1, -1))
+        levels = self._depth + np.cumsum(steps, dtype=np.int32)
+        is_between = levels.min(initial=self._depth) <= 1 and (is_quote.any() or steps.any())
+        self._held = 0 if is_between else self._held + len(block)
+        self._check(int(levels.max(initial=0)))
+        outermost = np.flatnonzero((levels == 1) & (steps == 1))
+        since = int(outermost[-1]) + 1 if len(outermost) else 0
+        self._in_list = found[since - 1] == ord("[") if since else self._in_list
+        ends = ~is_inside & (is_quote | (steps < 0))
+        elements = places[since:][ends[since:] & (levels[since:] == 1)]
+        values = places[ends & (levels == 0)]
+        self.element_end = int(elements[-1]) + 1 - before if self._in_list and len(elements) else 0
+        self.value_end = int(values[-1]) + 1 - before if len(values) else 0
+        self.is_broken = bool(levels.min(initial=0) < 0)
+        self._depth = int(levels[-1]) if len(levels) else self._depth
+        self._quoted = int(is_inside[-1]) if len(levels) else self._quoted
+
+    def _check(self, depth: int) -> None:
+        if depth > MAX_DEPTH:
+            raise UserError(
+                f"{self._name} is nested deeper than {MAX_DEPTH} levels; is it a list of texts?"
+            )
+        if self._held > MAX_RECORD_BYTES:
+            raise UserError(
+                f"{self._name} holds a value of more than {MAX_RECORD_BYTES:,} bytes; make it a "
+                "list of records."
+            )
 
 
 def json_lines(

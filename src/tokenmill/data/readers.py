@@ -17,18 +17,30 @@ from typing import Any, TypeAlias
 import polars as pl
 
 from tokenmill.core.errors import UserError
-from tokenmill.data.encoding import damage_handler, decode, read_utf8, without_damage
-from tokenmill.data.json_records import read_json, read_json_lines
+from tokenmill.data.encoding import DAMAGE, damage_handler, decode, read_utf8, without_damage
+from tokenmill.data.json_records import (
+    Part,
+    cut_json,
+    cut_json_lines,
+    polars_texts,
+    read_json,
+    read_json_lines,
+)
 from tokenmill.data.params import CleanParams, Unit
 from tokenmill.data.record_text import KEYS, no_text, record_texts
 from tokenmill.data.report import Tally
-from tokenmill.data.sources import MAX_RECORD_BYTES, Advance, Source, blocks, not_permitted
+from tokenmill.data.sources import MAX_RECORD_BYTES, Advance, Source, blocks, opened
 from tokenmill.formats.chat import plain
 
-Reader: TypeAlias = Callable[[Source, CleanParams, Tally, Advance], Iterator[str]]
-"""A function that yields the texts of a file in order and in bounded memory, with DAMAGE where
-bytes are invalid. It counts in the tally what is not a document, and tells `Advance` the bytes read
-from disk. It raises UserError for a file that it cannot read."""
+Reader: TypeAlias = Callable[[Iterable[bytes], Source, CleanParams, Tally, bool], Iterator[str]]
+"""A function that yields the texts in UTF-8 blocks in order and in bounded memory, with DAMAGE
+where bytes are invalid. The blocks are a file or a part of it; the last argument says whether they
+begin the file. It counts in the tally what is not a document, and raises UserError for a file that
+it cannot read."""
+
+Cutter: TypeAlias = Callable[[Iterable[bytes], Source, CleanParams, int], Iterator[Part]]
+"""A function that divides the UTF-8 blocks of a file into parts of about so many bytes, in bounded
+memory. Read one after the other, they give the texts of the file."""
 
 
 # ---- Text files: the whole file, its paragraphs or its lines.
@@ -44,12 +56,15 @@ SHORTEST = 1 << 20
 LONGEST = 2 << 20
 """Bytes beyond which a document is cut."""
 
-_UNITS: dict[Unit, tuple[re.Pattern[bytes], re.Pattern[bytes]]] = {
-    "file": (re.compile(rb""), re.compile(rb"(?!)")),
+_UNITS: dict[Unit, tuple[re.Pattern[bytes], re.Pattern[bytes] | None]] = {
+    "file": (re.compile(rb""), None),
     "paragraph": (re.compile(rb"\s*"), re.compile(rb"(?>\r\n|\r|\n)[ \t]*[\r\n]")),
     "line": (re.compile(rb"[\r\n]*"), re.compile(rb"[\r\n]")),
 }
-"""For each unit, the pattern that is skipped before a document, and the pattern that ends it."""
+"""For each unit, the pattern that is skipped before a document, and the pattern that ends it, if
+one does."""
+
+_MARK_BYTES = DAMAGE.encode()[:2]
 
 _LINE_BREAK = re.compile(rb"[\r\n](?=\S)")
 
@@ -57,11 +72,80 @@ _BLANK = re.compile(rb"\s")
 
 
 def read_plain_text(
-    source: Source, params: CleanParams, tally: Tally, advance: Advance
+    blocks: Iterable[bytes], _source: Source, params: CleanParams, _tally: Tally, _first: bool
 ) -> Iterator[str]:
     """The texts of a plain text file. Each one is a document, so nothing is counted as dropped."""
-    found = documents(read_utf8(source, tally, advance), params.text_file)
-    return (plain(decode(data)) for data in found)
+    return (plain(decode(data)) for data in documents(blocks, params.text_file))
+
+
+_BLANK_LINES = re.compile(rb"\n[ \t]*\n\s*")
+
+
+def plain_texts(data: bytes, params: CleanParams) -> pl.Series | None:
+    """The paragraphs or lines of UTF-8 text, divided all at once; None if one may be cut, or the
+    text has more than plain line breaks."""
+    # No mark is in text without the beginning that all of them share
+    if params.text_file == "file" or b"\r" in data or _MARK_BYTES in data:
+        return None
+    if params.text_file == "paragraph":
+        parts = _BLANK_LINES.split(data.lstrip())
+    else:
+        parts = data.split(b"\n")
+    parts[-1] = parts[-1].rstrip()  # behind it is no separator
+    sizes = list(map(len, parts))
+    if max(sizes) > SHORTEST or len(data) - sum(sizes) > SHORTEST:  # together less than LONGEST
+        return None
+    try:
+        found = pl.Series("text", filter(None, parts), dtype=pl.Binary).cast(pl.String)
+    except pl.exceptions.InvalidOperationError:
+        return None
+    return found
+
+
+def cut_plain_text(
+    blocks: Iterable[bytes], _source: Source, params: CleanParams, size: int
+) -> Iterator[Part]:
+    """Divide a plain text file between documents."""
+    return map(Part, whole_documents(blocks, params.text_file, size))
+
+
+def whole_documents(
+    blocks: Iterable[bytes],
+    unit: Unit,
+    size: int,
+    *,
+    shortest: int = SHORTEST,
+    longest: int = LONGEST,
+) -> Iterator[bytes]:
+    """Divide UTF-8 text into parts of about `size` bytes, whose documents are those of the text.
+
+    A part ends behind a separator: there no document goes on, wherever documents begin before.
+    Where no separator is near, or the unit has none, a part ends with a document that is cut.
+    """
+    separator = _UNITS[unit][1]
+    parts: list[bytes] = []
+    held = 0
+    yielded = False
+    for block in blocks:
+        parts.append(block)
+        held += len(block)
+        if held < size:
+            continue
+        match = separator.search(block) if separator else None
+        if not match and separator and held < size + 2 * longest:
+            continue
+        text = b"".join(parts)
+        if match:
+            cut = held - len(block) + match.end()
+        else:
+            cut = _complete(text, unit, shortest, longest)[1]
+        parts = [text[cut:]]
+        held -= cut
+        if cut:
+            yield text[:cut]
+            yielded = True
+    if held or not yielded:
+        yield b"".join(parts)
 
 
 def documents(
@@ -74,20 +158,31 @@ def documents(
         >>> list(documents([b"To be,\nor no", b"t to be\n"], "line"))
         [b'To be,', b'or not to be']
     """
-    skipped, separator = _UNITS[unit]
     buffer = b""
     found_any = False
     for block in blocks:
         buffer += block
-        begin = _end(skipped, buffer, 0)
-        while (ends := _next(buffer, begin, separator, shortest, longest)) is not None:
-            yield buffer[begin : ends[0]]
-            found_any = True
-            begin = _end(skipped, buffer, ends[1])
-        buffer = buffer[begin:]
+        spans, end = _complete(buffer, unit, shortest, longest)
+        yield from (buffer[begin:end] for begin, end in spans)
+        found_any = found_any or bool(spans)
+        buffer = buffer[end:]
     rest = buffer if unit == "file" else buffer.rstrip()
     if rest or (unit == "file" and not found_any):
         yield rest
+
+
+def _complete(
+    buffer: bytes, unit: Unit, shortest: int, longest: int
+) -> tuple[list[tuple[int, int]], int]:
+    """Where the documents that are complete in the buffer begin and end; and where the next one
+    begins."""
+    skipped, separator = _UNITS[unit]
+    spans = []
+    begin = _end(skipped, buffer, 0)
+    while (ends := _next(buffer, begin, separator, shortest, longest)) is not None:
+        spans.append((begin, ends[0]))
+        begin = _end(skipped, buffer, ends[1])
+    return spans, begin
 
 
 def _end(pattern: re.Pattern[bytes], buffer: bytes, start: int) -> int:
@@ -96,12 +191,12 @@ def _end(pattern: re.Pattern[bytes], buffer: bytes, start: int) -> int:
 
 
 def _next(
-    buffer: bytes, begin: int, separator: re.Pattern[bytes], shortest: int, longest: int
+    buffer: bytes, begin: int, separator: re.Pattern[bytes] | None, shortest: int, longest: int
 ) -> tuple[int, int] | None:
     """Where the document at `begin` ends, and where the next one begins; None if the buffer is too
     short to decide."""
     horizon = begin + longest + 2  # no byte beyond this may decide, or the blocks would matter
-    if match := separator.search(buffer, begin, horizon):
+    if separator and (match := separator.search(buffer, begin, horizon)):
         return match.span()
     if len(buffer) <= horizon:
         return None
@@ -129,10 +224,12 @@ PARQUET_ROWS = 1024
 """The number of rows of a parquet file that are read at a time."""
 
 
-def read_csv(source: Source, params: CleanParams, tally: Tally, advance: Advance) -> Iterator[str]:
+def read_csv(
+    blocks: Iterable[bytes], source: Source, params: CleanParams, tally: Tally, first: bool
+) -> Iterator[str]:
     """The texts of a CSV file."""
-    rows = csv_rows(read_utf8(source, tally, advance), str(source.path), tally)
-    return record_texts(rows, source.path, params.columns, tally)
+    rows = csv_rows(blocks, str(source.path), tally)
+    return record_texts(rows, source.path, params.columns, tally, first=first)
 
 
 def csv_rows(blocks: Iterable[bytes], name: str, tally: Tally) -> Iterator[dict[str, str]]:
@@ -187,23 +284,57 @@ class _BlockFile(io.RawIOBase):
 
 
 def read_parquet(
-    source: Source, params: CleanParams, tally: Tally, advance: Advance
+    source: Source,
+    params: CleanParams,
+    tally: Tally,
+    advance: Advance = lambda _: None,
+    place: range | None = None,
 ) -> Iterator[str]:
-    """The texts of a parquet file."""
-    rows = parquet_rows(source, params.columns, tally, advance)
-    return record_texts(rows, source.path, params.columns, tally)
+    """The texts of a parquet file, or of the rows at `place`.
+
+    A row with a cell of more than MAX_RECORD_BYTES is counted as dropped.
+    """
+    rows = _rows(_batches(source, params.columns, advance, place), tally)
+    is_first = place is None or place.start == 0
+    return record_texts(rows, source.path, params.columns, tally, first=is_first)
 
 
-def parquet_rows(
-    source: Source, columns: list[str] | None, tally: Tally, advance: Advance
-) -> Iterator[dict[str, Any]]:
+def cut_parquet(
+    source: Source, params: CleanParams, size: int, longest: int, advance: Advance
+) -> Iterator[range]:
+    """Divide the rows of an uncompressed file into ranges of about `size` bytes, and of about
+    `longest` rows at most. Only what is read shows how much the file holds."""
+    begin = end = held = 0
+    for batch in _batches(source, params.columns, advance):
+        end += len(batch)
+        held += int(batch.estimated_size())
+        if held >= size or end - begin >= longest:
+            yield range(begin, end)
+            begin = end
+            held = 0
+    if end > begin:
+        yield range(begin, end)
+
+
+def _rows(batches: Iterable[pl.DataFrame], tally: Tally) -> Iterator[dict[str, Any]]:
+    for batch in batches:
+        for row in batch.iter_rows(named=True):
+            if row.pop(_TOO_LONG):
+                tally.drop("no_text", f"a cell of more than {MAX_RECORD_BYTES:,} bytes")
+            else:
+                yield row
+
+
+def _batches(
+    source: Source, columns: list[str] | None, advance: Advance, place: range | None = None
+) -> Iterator[pl.DataFrame]:
     """The rows of a parquet file, with the columns that may hold text.
 
-    A row with a cell of more than MAX_RECORD_BYTES is counted as dropped. A compressed file is
-    unpacked to a temporary file first, because parquet is read from its end.
+    A compressed file is unpacked to a temporary file first, because parquet is read from its end.
     """
     if source.compression is None:
-        yield from _rows(source.path, source, columns, tally)
+        with opened(source):
+            yield from _table(source.path, source, columns, place)
         advance(source.size)
         return
     with tempfile.TemporaryDirectory() as folder:
@@ -211,7 +342,7 @@ def parquet_rows(
         with unpacked.open("wb") as file:
             for block in blocks(source, advance):
                 file.write(block)
-        yield from _rows(unpacked, source, columns, tally)
+        yield from _table(unpacked, source, columns, place)
 
 
 _TOO_LONG = "\0too long"
@@ -219,25 +350,19 @@ _TOO_LONG = "\0too long"
 name."""
 
 
-def _rows(
-    path: Path, source: Source, columns: list[str] | None, tally: Tally
-) -> Iterator[dict[str, Any]]:
+def _table(
+    path: Path, source: Source, columns: list[str] | None, place: range | None
+) -> Iterator[pl.DataFrame]:
     try:
         table = pl.scan_parquet(path, glob=False)
         schema = table.collect_schema()
         wanted = [name for name in schema if name in (KEYS if columns is None else columns)]
         if not wanted:
             raise no_text(source.path, schema.names(), columns)
-        for batch in table.select(_bounded(wanted, schema)).collect_batches(
+        rows = table if place is None else table.slice(place.start, len(place))
+        yield from rows.select(_bounded(wanted, schema)).collect_batches(
             chunk_size=PARQUET_ROWS, maintain_order=True
-        ):
-            for row in batch.iter_rows(named=True):
-                if row.pop(_TOO_LONG):
-                    tally.drop("no_text", f"a cell of more than {MAX_RECORD_BYTES:,} bytes")
-                else:
-                    yield row
-    except PermissionError:
-        raise not_permitted(source) from None
+        )
     except (pl.exceptions.PolarsError, OSError) as error:
         reason = " ".join(str(error).split())[:160]
         raise UserError(
@@ -265,19 +390,21 @@ def _bounded(names: list[str], schema: pl.Schema) -> list[pl.Expr]:
 class Format:
     """The way to read files with one ending."""
 
-    read: Reader
-    compressed: bool = False
-    """Whether the format compresses its content. Then the size on disk does not bound the memory
-    that reading takes."""
+    read: Reader | None
+    """The reader of its text. None: it is a table in binary, which `read_parquet` reads."""
+    cut: Cutter | None = None
+    """The function that divides its text, if that is possible."""
+    read_at_once: Callable[[bytes, CleanParams], pl.Series | None] | None = None
+    """A faster reader of a part of a file, which gives the same texts or None."""
 
 
 FORMATS: dict[str, Format] = {
-    ".txt": Format(read_plain_text),
-    ".md": Format(read_plain_text),
-    ".jsonl": Format(read_json_lines),
-    ".json": Format(read_json),
+    ".txt": Format(read_plain_text, cut_plain_text, plain_texts),
+    ".md": Format(read_plain_text, cut_plain_text, plain_texts),
+    ".jsonl": Format(read_json_lines, cut_json_lines, polars_texts),
+    ".json": Format(read_json, cut_json),
     ".csv": Format(read_csv),
-    ".parquet": Format(read_parquet, compressed=True),
+    ".parquet": Format(None),
 }
 
 
@@ -286,4 +413,9 @@ def texts(
 ) -> Iterator[str]:
     """The documents of one file as valid Unicode, in order. What is not a document is counted in
     `tally`."""
-    return without_damage(FORMATS[source.format].read(source, params, tally, advance), tally)
+    read = FORMATS[source.format].read
+    if read is None:
+        found = read_parquet(source, params, tally, advance)
+    else:
+        found = read(read_utf8(source, tally, advance), source, params, tally, True)
+    return without_damage(found, tally)

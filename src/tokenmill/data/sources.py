@@ -155,13 +155,18 @@ def find_sources(
             f"{parameter} ({raw}) holds no text ({holds}); put files there that end in {readable}."
         )
     sources.sort(key=lambda source: os.fsencode(source.name))
+    read, held_out = _split(sources)
+    return Found(read, dict(sorted(skipped.items())), held_out)
+
+
+def _split(sources: list[Source]) -> tuple[list[Source], list[Source]]:
+    """The files that are read, and those that are held out."""
     held_out = [source for source in sources if HELD_OUT_NAME.search(source.name)]
     others = {source.name for source in held_out}
     read = [source for source in sources if source.name not in others] if others else sources
     if not held_out or not any(SPLIT_NAME.search(source.name) for source in read):
-        read = sources
-        held_out = []
-    return Found(read, dict(sorted(skipped.items())), held_out)
+        return sources, []
+    return read, held_out
 
 
 def _files(raw: Path) -> Iterator[tuple[str, str, bool]]:
@@ -279,7 +284,7 @@ def opened(source: Source) -> Iterator[IO[bytes]]:
         UserError: the file may not be read, or it has changed by the end of the block.
     """
     try:
-        with source.path.open("rb") as file:
+        with open(source.location, "rb") as file:  # noqa: PTH123 (a path costs as much as the file)
             yield file
             now = os.fstat(file.fileno())
     except PermissionError:
