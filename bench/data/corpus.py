@@ -1,14 +1,25 @@
 """Any amount of text that looks like a given text, fast, in bounded memory, the same every time.
 
 A walk through the source copies a run of words, jumps to another place where the next word occurs,
-and continues there (a Markov chain of order one with long runs). The words, their frequencies and
-most phrases are those of the source, for a tokenizer and for zstd alike, but no line occurs twice.
+and continues there (a Markov chain of order one with long runs). The frequent words, their
+frequencies and most phrases are those of the source, but no line occurs twice.
+
+New words keep coming, as in real text (Heaps' law). In place of a rare word stands one of an
+endless list: the first half of one rare word of the source and the second half of another. The
+number of a word in the list is drawn by the law of Zipf and Mandelbrot. Its exponent is the inverse
+of Heaps' exponent, which is fitted on the source (Lü, Zhang and Zhou 2010, "Zipf's law leads to
+Heaps' law"), and its offset gives the source's own number of rare words in as much text.
+
 A running number in front of each document makes sure that deduplication drops none. Slow peers get
 an excerpt: the beginning of the corpus as JSON lines, in two files, because some peers work on one
 file per process.
 """
 
 import json
+import math
+import random
+import re
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import islice, pairwise
@@ -36,6 +47,19 @@ FORMATS = ("jsonl", "txt", "jsonl.zst")
 
 SEED = 0
 
+RARE = 10
+"""How often a rare word occurs in the source at most. Rare words are three quarters of all, and one
+in twenty running ones."""
+
+OCTAVES = 4
+"""Heaps' exponent is fitted where the source was read to a sixteenth, an eighth, … and whole."""
+
+_WORD = re.compile(rb"[A-Za-z]+(?=[.,;:!?]*(?: |\\n|\n|$))")
+"""A word at the beginning of what stands between white space, without the marks behind it."""
+
+LEAST_LETTERS = 4
+"""The fewest letters of a rare word that is replaced: two halves of two letters."""
+
 
 @dataclass(frozen=True)
 class Source:
@@ -53,6 +77,47 @@ class Source:
     """Where each word's places begin in `places`."""
     count: np.ndarray
     """How many places each word has."""
+    rare: np.ndarray
+    """Places of rare words, ascending."""
+    middles: np.ndarray
+    """Where the second half of each of them begins in `data`."""
+    law: "WordLaw"
+    """Which word of the endless list stands in a rare word's place."""
+
+
+@dataclass(frozen=True)
+class WordLaw:
+    """The numbers of words in a list without end: number k is above x with odds of
+    (1 + x / offset) ** (1 - zipf)."""
+
+    zipf: float
+    """Zipf's exponent, above 1."""
+    offset: float
+
+    def draw(self, draws: np.random.Generator, size: int) -> np.ndarray:
+        """Numbers of words, int64."""
+        numbers = self.offset * ((1 - draws.random(size)) ** (1 / (1 - self.zipf)) - 1)
+        return np.minimum(numbers, 2.0**62).astype(np.int64)
+
+    @classmethod
+    def of(cls, exponent: float, types: int, tokens: int) -> "WordLaw":
+        """The law by which `tokens` draws give about `types` words, and more draws more, to the
+        power `exponent` (Heaps)."""
+        zipf = 1 / min(max(exponent, 0.1), 0.9)
+        low, high = 1e-3, 1e12
+        while high / low > 1.001:
+            middle = math.sqrt(low * high)
+            low, high = (
+                (middle, high) if cls(zipf, middle).expected(tokens) < types else (low, middle)
+            )
+        return cls(zipf, low)
+
+    def expected(self, tokens: int) -> float:
+        """How many different words so many draws give, on the average."""
+        edges = np.unique(np.concatenate(([0], np.logspace(0, 15, 2000).round())))
+        above = (1 + edges / self.offset) ** (1 - self.zipf)
+        width, odds = np.diff(edges), -np.diff(above)
+        return float((width * -np.expm1(-tokens * odds / width)).sum())
 
 
 def read_source(texts: Iterable[str], *, escaped: bool) -> Source:
@@ -65,9 +130,58 @@ def read_source(texts: Iterable[str], *, escaped: bool) -> Source:
         [numbers.setdefault(data[a:b], len(numbers)) for a, b in pairwise(offsets.tolist())]
     )
     count = np.bincount(words)
+    bare = [match[0] if (match := _WORD.match(word)) else b"" for word in numbers]
+    rare, middles, law = _rare_words(words, bare, offsets)
     return Source(
-        data, offsets, words, np.argsort(words, kind="stable"), np.cumsum(count) - count, count
+        data=data,
+        offsets=offsets,
+        words=words,
+        places=np.argsort(words, kind="stable"),
+        first=np.cumsum(count) - count,
+        count=count,
+        rare=rare,
+        middles=middles,
+        law=law,
     )
+
+
+def _rare_words(
+    words: np.ndarray, bare: list[bytes], offsets: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, WordLaw]:
+    """Places of rare words, their middles, and the law of their list.
+
+    Args:
+        words: the number of the word at each place.
+        bare: the letters of each word; empty for what is more than letters.
+        offsets: where each place begins.
+    """
+    numbers: dict[bytes, int] = {}
+    kinds = np.array([numbers.setdefault(letters, len(numbers)) for letters in bare])[words]
+    count = np.bincount(kinds)
+    sizes = np.array([len(letters) for letters in numbers])
+    is_rare = (count <= RARE) & (sizes >= LEAST_LETTERS)
+    rare = np.flatnonzero(is_rare[kinds])
+    law = WordLaw.of(heaps_exponent(kinds[sizes[kinds] > 0]), int(is_rare.sum()), len(rare))
+    return rare, offsets[rare] + sizes[kinds[rare]] // 2, law
+
+
+PASSAGE = 200
+"""Words that stay together when the exponent is fitted."""
+
+
+def heaps_exponent(kinds: np.ndarray) -> float:
+    """The power of the length of a text with which its different words grow, by a line through the
+    logarithms. Passages are shuffled, so that it does not depend on which source comes first.
+
+    Args:
+        kinds: the number of each word of the text, in its order.
+    """
+    passages = np.array_split(kinds, max(1, len(kinds) // PASSAGE))
+    random.Random(SEED).shuffle(passages)
+    _, first = np.unique(np.concatenate(passages), return_index=True)
+    lengths = len(kinds) / 2.0 ** np.arange(OCTAVES + 1)
+    found = np.maximum(1, np.searchsorted(np.sort(first), lengths))
+    return float(np.polyfit(np.log(np.maximum(1, lengths)), np.log(found), 1)[0])
 
 
 def _word_offsets(data: np.ndarray, *, escaped: bool) -> np.ndarray:
@@ -86,30 +200,74 @@ def documents(source: Source) -> Iterator[bytes]:
     draws = np.random.default_rng(SEED)
     number = 0
     while True:
-        starts, stops = _walk(source, draws)
+        begin, end = _walk(source, draws)
+        starts, stops, first = _pieces(source, begin, end, draws)
         pieces = list(map(source.data.__getitem__, map(slice, starts.tolist(), stops.tolist())))
-        runs = max(1.0, DOCUMENT_BYTES * len(pieces) / max(1, int((stops - starts).sum())))
-        cuts = np.cumsum(draws.geometric(1 / runs, size=len(pieces)))
-        for start, stop in pairwise([0, *cuts[cuts < len(pieces)].tolist(), len(pieces)]):
+        runs = max(1.0, DOCUMENT_BYTES * len(begin) / max(1, int((stops - starts).sum())))
+        cuts = np.cumsum(draws.geometric(1 / runs, size=len(begin)))
+        cuts = first[cuts[cuts < len(begin)]]
+        for start, stop in pairwise([0, *cuts.tolist(), len(pieces)]):
             yield f"No. {number:,}. ".encode() + b"".join(pieces[start:stop])
             number += 1
 
 
 def _walk(source: Source, draws: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
-    """Where the runs of many walks begin and end in the source's bytes."""
+    """The places where the runs of many walks begin and end."""
     last = len(source.words) - 1
-    starts = np.empty((WALKS, STEPS), dtype=np.int64)
-    stops = np.empty_like(starts)
+    begin = np.empty((WALKS, STEPS), dtype=np.int64)
+    end = np.empty_like(begin)
     place = draws.integers(0, last + 1, size=WALKS)
     for step in range(STEPS):
-        end = np.minimum(place + draws.geometric(1 / RUN_WORDS, size=WALKS), last)
-        starts[:, step] = source.offsets[place]
-        stops[:, step] = source.offsets[end]
-        word = source.words[end]
+        begin[:, step] = place
+        end[:, step] = np.minimum(place + draws.geometric(1 / RUN_WORDS, size=WALKS), last)
+        word = source.words[end[:, step]]
         place = source.places[
             source.first[word] + (draws.random(WALKS) * source.count[word]).astype(np.int64)
         ]
-    return starts.ravel(), stops.ravel()
+    return begin.ravel(), end.ravel()
+
+
+def _pieces(
+    source: Source, begin: np.ndarray, end: np.ndarray, draws: np.random.Generator
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Cut runs at rare words, and put words of the endless list into their place.
+
+    Returns:
+        Where each piece begins and ends in the source's bytes, and each run's first piece.
+    """
+    low, high = np.searchsorted(source.rare, begin), np.searchsorted(source.rare, end)
+    rare = high - low
+    before = np.cumsum(rare) - rare
+    first = np.arange(len(begin)) + 3 * before  # a rare word adds its two halves and what follows
+    starts = np.empty(len(begin) + 3 * int(rare.sum()), dtype=np.int64)
+    stops = np.empty_like(starts)
+    starts[first] = source.offsets[begin]
+    stops[first + 3 * rare] = source.offsets[end]
+    # Each rare word within the runs: its number in `source.rare`, and the piece before it
+    run = np.repeat(np.arange(len(begin)), rare)
+    within = np.arange(len(run)) - before[run]
+    places = source.rare[low[run] + within]
+    piece = first[run] + 3 * within
+    stops[piece] = source.offsets[places]
+    starts[piece + 3] = source.offsets[places + 1]
+    mixed = _mixed(source.law.draw(draws, len(run)))
+    head, tail = (mixed >> np.uint64(32)), (mixed & np.uint64(0xFFFFFFFF))
+    if len(run):
+        head, tail = (half % np.uint64(len(source.rare)) for half in (head, tail))
+    starts[piece + 1] = source.offsets[source.rare[head]]
+    stops[piece + 1] = source.middles[head]
+    starts[piece + 2] = source.middles[tail]
+    stops[piece + 2] = source.offsets[source.rare[tail] + 1]
+    return starts, stops, first
+
+
+def _mixed(numbers: np.ndarray) -> np.ndarray:
+    """64 bits that look random for each number, always the same: splitmix64 (Steele, Lea and Flood
+    2014)."""
+    bits = numbers.astype(np.uint64) + np.uint64(0x9E3779B97F4A7C15)
+    bits = (bits ^ (bits >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    bits = (bits ^ (bits >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return bits ^ (bits >> np.uint64(31))
 
 
 @dataclass(frozen=True)

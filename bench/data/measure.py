@@ -35,6 +35,8 @@ class Run:
     """Seconds for interpreter, imports and what the job prepares."""
     cpu: float
     """Processor seconds of the whole process tree."""
+    work_cpu: float
+    """Processor seconds of the job itself, without those of processes that it has not waited for."""
     peak_mib: float
     """Highest resident memory, of the process or, where there are several, of their sum as seen
     every EVERY seconds."""
@@ -108,6 +110,7 @@ def run(name: str, folder: Path) -> Run:
         seconds=facts.pop("seconds", 0.0),
         start_up=facts.pop("start_up", 0.0),
         cpu=max(facts.pop("cpu", 0.0), sum(watch.cpu.values())),
+        work_cpu=facts.pop("work_cpu", 0.0),
         peak_mib=max(facts.pop("peak_mib", 0.0), watch.peak / 2**20),
         private_mib=watch.private / 2**20,
         facts=facts,

@@ -4,16 +4,19 @@ figures."""
 import importlib.util
 import itertools
 import json
+import math
 import subprocess
 import sys
 from collections import Counter
+from collections.abc import Iterable
 from pathlib import Path
 
+import numpy as np
 import polars as pl
 import pytest
 
 from bench.data import measure
-from bench.data.corpus import FORMATS, documents, read_source, write_corpus
+from bench.data.corpus import FORMATS, WordLaw, documents, read_source, write_corpus
 from tests.imports import ROOT
 from tokenmill.sample.generator import conversations
 
@@ -39,14 +42,60 @@ def test_a_poor_text_gives_no_document_twice() -> None:
     assert len(set(some)) == len(some)
 
 
+def words_of(texts: Iterable[str]) -> Counter[str]:
+    return Counter(word.strip(".,;:!?") for text in texts for word in text.split()[2:])
+
+
 def test_a_corpus_has_the_words_of_its_text(tmp_path: Path) -> None:
+    """Frequent ones as often as there; rare ones may be made of two halves."""
     write_corpus(read_source(TEXTS, escaped=True), tmp_path / "c.jsonl", 1_000_000, "jsonl")
-    texts = pl.read_ndjson(tmp_path / "c.jsonl")["text"]
-    given = Counter(word for text in TEXTS for word in text.split())
-    made = Counter(word for text in texts for word in text.split()[2:])  # without "No. 7."
-    assert set(made) <= set(given)
+    made = words_of(pl.read_ndjson(tmp_path / "c.jsonl")["text"])  # without "No. 7."
+    given = words_of("No. 7. " + text for text in TEXTS)
     for word, count in given.most_common(5):
         assert made[word] / made.total() == pytest.approx(count / given.total(), rel=0.3)
+    halves = {half for word in given for half in (word[: len(word) // 2], word[len(word) // 2 :])}
+    for word in set(made) - set(given):
+        assert any({word[:cut], word[cut:]} <= halves for cut in range(2, len(word)))
+
+
+def text_by_heaps(exponent: float, size: int) -> str:
+    """Words without end, drawn by Zipf's law with the inverse of the exponent."""
+    drawn = np.random.default_rng(1).zipf(1 / exponent, size=size)
+    numbers = drawn * 6364136223846793005 % 26**8  # neighbours then share no letters
+    letters = np.array(list("abcdefghijklmnopqrstuvwxyz"))
+    return " ".join(
+        "".join(letters[[number // 26**place % 26 for place in range(8)]]) for number in numbers
+    )
+
+
+@pytest.mark.parametrize("exponent", [0.4, 0.6])
+def test_new_words_keep_coming_as_in_the_text(exponent: float) -> None:
+    source = read_source([text_by_heaps(exponent, 100_000)], escaped=False)
+    assert 1 / source.law.zipf == pytest.approx(exponent, abs=0.07)
+    texts = (text.decode() for text in documents(source))
+    seen, different = 0, []
+    known: set[str] = set()
+    for text in texts:
+        words = text.split()[2:]
+        known.update(words)
+        seen += len(words)
+        if seen >= 100_000 * 4 ** len(different):
+            different.append(len(known))
+        if len(different) == 3:
+            break
+    power = math.log(different[-1] / different[0], 16)
+    assert power == pytest.approx(exponent, abs=0.12)
+    given = len(set(text_by_heaps(exponent, 100_000).split()))
+    assert different[0] == pytest.approx(given, rel=0.3)
+
+
+@pytest.mark.parametrize("exponent", [0.3, 0.5, 0.8])
+def test_the_law_gives_as_many_words_as_asked(exponent: float) -> None:
+    law = WordLaw.of(exponent, types=2000, tokens=5000)
+    draws = np.random.default_rng(0)
+    assert len(set(law.draw(draws, 5000).tolist())) == pytest.approx(2000, rel=0.05)
+    more = [len(np.unique(law.draw(draws, size))) for size in (1_000_000, 8_000_000)]
+    assert math.log(more[1] / more[0], 8) == pytest.approx(exponent, abs=0.05)
 
 
 def test_the_first_documents_do_not_depend_on_the_size() -> None:

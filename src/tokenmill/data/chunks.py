@@ -155,12 +155,11 @@ def _range_blocks(source: Source, begin: int, size: int) -> Iterator[bytes]:
     with opened(source) as file:
         if begin:
             file.seek(begin - 1)
-            block = file.read(size + 1)
             # A line that begins at the end belongs to the next chunk
-            start = block.find(b"\n", 0, size) + 1
-            if not start:
+            skipped = file.readline(size)
+            if not skipped.endswith(b"\n"):
                 return
-            block = block[start:]
+            block = file.read(size + 1 - len(skipped))
         else:
             block = file.read(size).removeprefix(codecs.BOM_UTF8)
         while block and not block.endswith(b"\n"):
