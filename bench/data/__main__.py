@@ -107,7 +107,8 @@ def measured(folder: Path, options: argparse.Namespace) -> dict[str, Any]:
     """Make the corpus and run all jobs."""
     origin = folder / "origin"
     here = folder / "corpus"
-    source = read_text(origin, options.text, escaped=options.format != "txt")
+    clean_text(origin, options.text)
+    source = read_text(origin, escaped=options.format != "txt")
     raw = Path("data/raw") / f"corpus.{options.format}"
     text_file = "paragraph" if options.format == "txt" else "file"
     make_project(
@@ -135,8 +136,8 @@ def measured(folder: Path, options: argparse.Namespace) -> dict[str, Any]:
     }
 
 
-def read_text(project: Path, text: Path | None, *, escaped: bool) -> Source:
-    """The documents that the corpus is made from, of any format that the stage `clean` reads."""
+def clean_text(project: Path, text: Path | None) -> None:
+    """Clean what the corpus is made from, of any format that the stage `clean` reads."""
     make_project(
         project,
         text.resolve() if text else Path("data/raw/sample"),
@@ -145,9 +146,12 @@ def read_text(project: Path, text: Path | None, *, escaped: bool) -> Source:
     if text is None:
         measure.run("sample", project)
     measure.run("clean", project)
-    return read_source(
-        chain.from_iterable(sample(project / "data/clean", SOURCE_BYTES)), escaped=escaped
-    )
+
+
+def read_text(project: Path, *, escaped: bool) -> Source:
+    """The documents of a cleaned text, ready to make a corpus from."""
+    texts = chain.from_iterable(sample(project / "data/clean", SOURCE_BYTES))
+    return read_source(texts, escaped=escaped)
 
 
 def make_project(

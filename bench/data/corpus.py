@@ -19,7 +19,6 @@ import json
 import math
 import random
 import re
-from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import islice, pairwise

@@ -4,8 +4,8 @@ folder.
 A job is prepared (imports, reading what it works on) and then done; only the second part is timed.
 The last line of output is JSON: `seconds` of the work, `start_up` seconds before it since START
 (Unix time), `cpu` seconds of the process and `work_cpu` of the work alone, `peak_mib` of memory,
-and what the job says about itself; or `missing`, what it needs and is not installed. A project has params.yaml and data/ as the
-pipeline has them, and excerpts of its corpus (corpus.py).
+and what the job says about itself; or `missing`, what it needs and is not installed. A project has
+params.yaml and data/ as the pipeline has them, and excerpts of its corpus (corpus.py).
 """
 
 import importlib
@@ -61,14 +61,14 @@ def main(name: str, start: float) -> None:
         print(json.dumps({"missing": error.name or str(error)}))
         return
     start_up = time.time() - start
-    before = sum(os.times()[:4])
+    before = time.process_time()
     began = time.perf_counter()
     facts = work()
     figures = {
         "seconds": time.perf_counter() - began,
         "start_up": start_up,
-        "cpu": (cpu := sum(os.times()[:4])),
-        "work_cpu": cpu - before,
+        "work_cpu": time.process_time() - before,
+        "cpu": sum(os.times()[:4]),
         "peak_mib": peak_mib(),
     }
     print(json.dumps(figures | facts))

@@ -36,7 +36,7 @@ class Run:
     cpu: float
     """Processor seconds of the whole process tree."""
     work_cpu: float
-    """Processor seconds of the job itself, without those of processes that it has not waited for."""
+    """Processor seconds of the job itself, in its own process."""
     peak_mib: float
     """Highest resident memory, of the process or, where there are several, of their sum as seen
     every EVERY seconds."""

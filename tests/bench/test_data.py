@@ -15,8 +15,10 @@ import numpy as np
 import polars as pl
 import pytest
 
-from bench.data import measure
+from bench.data import growth, measure
 from bench.data.corpus import FORMATS, WordLaw, documents, read_source, write_corpus
+from bench.data.jobs import STAGES
+from tests.bench.conftest import Bench
 from tests.imports import ROOT
 from tokenmill.sample.generator import conversations
 
@@ -141,6 +143,35 @@ def test_a_small_run_gives_all_figures(tmp_path: Path) -> None:
         assert 20 < figures["jobs"][name]["peak_mib"] < 1000
     assert 0.02 < figures["packed"]["text"] < 0.5
     assert [path.name for path in tmp_path.iterdir()] == ["f.json"]
+
+
+def test_the_curve_has_a_row_for_each_stage_and_input(bench: Bench, tmp_path: Path) -> None:
+    bench("data.growth", "--tiny", "--vocabulary", "600", "--json", tmp_path / "f.json")
+    rows = json.loads((tmp_path / "f.json").read_text())
+    inputs = [
+        (curve, size)
+        for curve, sizes in zip(growth.CURVES, growth.TINY, strict=True)
+        for size in sizes
+    ]
+    assert [(row["curve"], row["size"], row["stage"]) for row in rows] == [
+        (*one, stage) for one in inputs for stage in (*STAGES, "all")
+    ]
+    for row in rows:
+        assert row["seconds"] > 0
+        assert row["processor seconds"] > 0
+        assert row["peak MiB"] > 20
+    assert rows[0]["text MB"] == pytest.approx(1, rel=0.2)
+    assert rows[-1]["text MB"] == pytest.approx(0.002 * growth.TINY[1][0], rel=0.9)
+
+
+def test_the_exponent_of_a_curve_is_a_slope() -> None:
+    def row(curve: str, size: int, seconds: float) -> dict[str, object]:
+        return {"curve": curve, "stage": "all", "size": size, "processor seconds": seconds}
+
+    rows = [row("square", size, 3 * size**2) for size in (1, 10, 40)]
+    rows += [row("even", size, size / 7) for size in (2, 30)]
+    rows += [row("once", 5, 1.0)]
+    assert growth.exponents(rows) == pytest.approx({("square", "all"): 2, ("even", "all"): 1})
 
 
 @pytest.mark.skipif(
