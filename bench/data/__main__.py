@@ -47,9 +47,9 @@ from tokenmill.tokens.corpus import sample
 PACKAGES = (
     "datatrove",
     "ftfy",
+    "gigatoken",
     "polars",
     "spacy",
-    "splintr-rs",
     "tiktoken",
     "tokenizers",
     "zstandard",

@@ -327,7 +327,7 @@ def _import_ray() -> ModuleType:
 @functools.cache
 def versions() -> dict[str, str]:
     """The versions here of the packages on which the bytes depend."""
-    found: dict[str, str] = dict.fromkeys(("polars", "splintr-rs", "xxhash"), "(none)")
+    found: dict[str, str] = dict.fromkeys(("gigatoken", "polars", "xxhash"), "(none)")
     for package in found:
         with contextlib.suppress(PackageNotFoundError):
             found[package] = version(package)

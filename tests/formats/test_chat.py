@@ -31,7 +31,7 @@ from tokenmill.formats.chat_columns import (
     texts_between,
 )
 from tokenmill.formats.tokenizer import TextTokenizer, read_tokenizer
-from tokenmill.tokens.encoder import build_splintr
+from tokenmill.tokens.encoder import build_gigatoken
 
 MARKS = "".join(TURN_TOKENS)
 
@@ -99,7 +99,7 @@ def test_documents_come_back_from_ids(messages: list[tuple[str, str]], tokenizer
 def test_columns_are_encoded_like_their_documents(documents: list[str], tokenizer: TextTokenizer):
     column = pl.Series(documents, dtype=pl.String)
     expected = [tokenizer.encode_document(Document(one)) for one in documents]
-    for encode in (tokenizer.encode_batch, build_splintr(tokenizer)):
+    for encode in (tokenizer.encode_batch, build_gigatoken(tokenizer)):
         ids, offsets = encode_documents(column, encode, tokenizer.turn_ids)
         assert ids.dtype == np.dtype("<i4")
         rows = [part.tolist() for part in np.split(ids, offsets[1:-1])][: len(documents)]

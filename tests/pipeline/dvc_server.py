@@ -32,7 +32,7 @@ PRELOADED = (
     "pandas",
     "polars",
     "tokenizers",
-    "splintr",
+    "gigatoken",
     "safetensors.torch",
     "ruamel.yaml",
     "filelock",

@@ -1,4 +1,4 @@
-"""Every implementation gives the ids of the reference, and splintr is used only where it does."""
+"""Every implementation gives the ids of the reference, and gigatoken is used only where it does."""
 
 import pickle
 from pathlib import Path
@@ -30,7 +30,7 @@ def tokenizer(bpe_file: Path) -> TextTokenizer:
 
 @pytest.fixture(scope="module")
 def fast(tokenizer: TextTokenizer) -> Encode:
-    return encoder_module.build_splintr(tokenizer)
+    return encoder_module.build_gigatoken(tokenizer)
 
 
 @pytest.fixture(scope="module")
@@ -50,16 +50,16 @@ def test_reference_gives_all_ids_in_one_row(reference: Encode, tokenizer: TextTo
     assert (ids.dtype.str, offsets.dtype.str) == ("<i4", "<i8")
 
 
-def test_splintr_agrees_on_difficult_texts(fast: Encode, reference: Encode) -> None:
+def test_gigatoken_agrees_on_difficult_texts(fast: Encode, reference: Encode) -> None:
     assert first_disagreement(fast, reference, adversarial_texts(count=2000, seed=1)) is None
 
 
 @given(texts=st.lists(st.text(max_size=200), max_size=5))
-def test_splintr_agrees_on_any_text(texts: list[str], fast: Encode, reference: Encode) -> None:
+def test_gigatoken_agrees_on_any_text(texts: list[str], fast: Encode, reference: Encode) -> None:
     assert first_disagreement(fast, reference, texts) is None
 
 
-def test_splintr_takes_a_spelled_end_of_text_for_text(
+def test_gigatoken_takes_a_spelled_end_of_text_for_text(
     fast: Encode, tokenizer: TextTokenizer
 ) -> None:
     ids, _ = fast([f"a {END_OF_TEXT} b", END_OF_TEXT])
@@ -67,9 +67,9 @@ def test_splintr_takes_a_spelled_end_of_text_for_text(
     assert tokenizer.decode(ids.tolist()) == f"a {END_OF_TEXT} b{END_OF_TEXT}"
 
 
-def test_splintr_is_chosen_where_it_agrees(tokenizer: TextTokenizer) -> None:
+def test_gigatoken_is_chosen_where_it_agrees(tokenizer: TextTokenizer) -> None:
     encoder = choose_encoder(tokenizer, PROSE)
-    assert (encoder.name, encoder.note) == ("splintr", "")
+    assert (encoder.name, encoder.note) == ("gigatoken", "")
 
 
 def _wrong(texts: list[str], reference: Encode) -> Encoded:
@@ -83,7 +83,7 @@ def test_one_wrong_id_falls_back_to_the_reference(
     tokenizer, reference, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
-        encoder_module, "build_splintr", lambda _: lambda texts: _wrong(texts, reference)
+        encoder_module, "build_gigatoken", lambda _: lambda texts: _wrong(texts, reference)
     )
     encoder = choose_encoder(tokenizer, ["fine", "this one"])
     assert encoder.name == "tokenizers"
@@ -102,13 +102,13 @@ def _panic(_: object) -> Encode:
 def test_panic_falls_back_to_the_reference(
     tokenizer: TextTokenizer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(encoder_module, "build_splintr", _panic)
+    monkeypatch.setattr(encoder_module, "build_gigatoken", _panic)
     encoder = choose_encoder(tokenizer, PROSE)
     assert encoder.name == "tokenizers"
     assert "index out of bounds" in encoder.note
 
 
-@pytest.mark.parametrize("name", ["splintr", "tokenizers", "table"])
+@pytest.mark.parametrize("name", ["gigatoken", "tokenizers", "table"])
 def test_pickled_encoder_is_built_once_per_process(name, tokenizer, char_file: Path) -> None:
     tokenizer = read_tokenizer(char_file) if name == "table" else tokenizer
     sent = pickle.dumps(

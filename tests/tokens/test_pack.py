@@ -247,11 +247,11 @@ def test_reference_encoder_packs_the_same_bytes(
 ) -> None:
     pack_here(prose, bpe_file, tmp_path / "fast", HASH)
     monkeypatch.setattr(
-        encoder, "build_splintr", lambda _: lambda _: (np.zeros(0), np.zeros(1000, int))
+        encoder, "build_gigatoken", lambda _: lambda _: (np.zeros(0), np.zeros(1000, int))
     )
     pack_here(prose, bpe_file, tmp_path / "slow", HASH)
     assert packed_bytes(tmp_path / "fast") == packed_bytes(tmp_path / "slow")
-    assert "slower than splintr, because the two disagree" in capsys.readouterr().out
+    assert "slower than gigatoken, because the two disagree" in capsys.readouterr().out
 
 
 def test_new_document_moves_no_other_to_the_other_split(corpus, bpe_file, tmp_path: Path) -> None:
