@@ -38,8 +38,8 @@ DOCUMENT_BYTES = 2_000
 """Text of a document, on the average; sizes fall off exponentially. Pages of the web have two or
 three thousand."""
 
-# Walks at a time and runs of each: some 8 MB
-WALKS = 2048
+# Walks at a time and runs of each: some 2 MB, which a core's cache holds
+WALKS = 512
 STEPS = 64
 
 FORMATS = ("jsonl", "txt", "jsonl.zst")
@@ -78,6 +78,8 @@ class Source:
     """How many places each word has."""
     rare: np.ndarray
     """Places of rare words, ascending."""
+    rare_before: np.ndarray
+    """How many rare words stand before each place."""
     middles: np.ndarray
     """Where the second half of each of them begins in `data`."""
     law: "WordLaw"
@@ -139,6 +141,7 @@ def read_source(texts: Iterable[str], *, escaped: bool) -> Source:
         first=np.cumsum(count) - count,
         count=count,
         rare=rare,
+        rare_before=np.searchsorted(rare, np.arange(len(words) + 1)),
         middles=middles,
         law=law,
     )
@@ -200,14 +203,24 @@ def documents(source: Source) -> Iterator[bytes]:
     number = 0
     while True:
         begin, end = _walk(source, draws)
-        starts, stops, first = _pieces(source, begin, end, draws)
-        pieces = list(map(source.data.__getitem__, map(slice, starts.tolist(), stops.tolist())))
-        runs = max(1.0, DOCUMENT_BYTES * len(begin) / max(1, int((stops - starts).sum())))
+        text, run_starts = _text(source, *_pieces(source, begin, end, draws))
+        runs = max(1.0, DOCUMENT_BYTES * len(begin) / max(1, len(text)))
         cuts = np.cumsum(draws.geometric(1 / runs, size=len(begin)))
-        cuts = first[cuts[cuts < len(begin)]]
-        for start, stop in pairwise([0, *cuts.tolist(), len(pieces)]):
-            yield f"No. {number:,}. ".encode() + b"".join(pieces[start:stop])
+        cuts = run_starts[cuts[cuts < len(begin)]]
+        for start, stop in pairwise([0, *cuts.tolist(), len(text)]):
+            yield f"No. {number:,}. ".encode() + text[start:stop]
             number += 1
+
+
+def _text(
+    source: Source, starts: np.ndarray, stops: np.ndarray, first: np.ndarray
+) -> tuple[bytes, np.ndarray]:
+    """The pieces behind each other, and where in them each run begins."""
+    lengths = stops - starts
+    before = np.cumsum(lengths) - lengths
+    at = np.repeat(starts - before, lengths)
+    at += np.arange(len(at))
+    return np.frombuffer(source.data, dtype=np.uint8)[at].tobytes(), before[first]
 
 
 def _walk(source: Source, draws: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
@@ -234,8 +247,8 @@ def _pieces(
     Returns:
         Where each piece begins and ends in the source's bytes, and each run's first piece.
     """
-    low, high = np.searchsorted(source.rare, begin), np.searchsorted(source.rare, end)
-    rare = high - low
+    low = source.rare_before[begin]
+    rare = source.rare_before[end] - low
     before = np.cumsum(rare) - rare
     first = np.arange(len(begin)) + 3 * before  # a rare word adds its two halves and what follows
     starts = np.empty(len(begin) + 3 * int(rare.sum()), dtype=np.int64)
