@@ -119,8 +119,8 @@ def run(name: str, folder: Path) -> Run:
 
 Figures = dict[str, Any]
 
-MEMORY_TARGET_MIB = 1430
-"""1.5 GB: highest memory of a stage, from 4 GB of text on."""
+MEMORY_TARGET_MIB = 500
+"""Highest memory of a stage, however much text there is."""
 
 GROWTH_TARGET = 0.15
 """How much more memory a stage may take for four times the text."""
