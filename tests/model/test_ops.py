@@ -207,13 +207,52 @@ def test_compiled_functions_have_the_same_gradient(name: str, dtype: torch.dtype
     torch.testing.assert_close(gradients[1], gradients[0])
 
 
-def test_compiled_attention_drops_out_the_same():
-    """In torch 2.11 a compiled function takes itself for an exported one, whose attention has no
-    dropout."""
+def test_compiled_attention_drops_out():
+    """In torch 2.11 a compiled function takes itself for an exported one, whose attention once had
+    no dropout."""
     draws = torch.Generator().manual_seed(0)
     q, k, v = (torch.randn(2, 3, ops.MAX_PLAIN_LENGTH, 4, generator=draws) for _ in range(3))
+    compiled = torch.compile(ops.attend, dynamic=False, backend="eager")
+    assert not torch.equal(compiled(q, k, v, dropout=0.5), compiled(q, k, v, dropout=0.0))
+
+
+@given(
+    share=st.floats(0.0, 0.95),
+    shape=st.lists(st.integers(1, 7), min_size=1, max_size=3),
+    seed=st.integers(0, 99),
+    dtype=st.sampled_from([torch.float32, torch.bfloat16]),
+)
+def test_dropout_keeps_or_zeroes_and_its_gradient_does_the_same(
+    share: float, shape: list[int], seed: int, dtype: torch.dtype
+):
+    torch.manual_seed(seed)
+    x = torch.ones(shape, dtype=dtype, requires_grad=True)
+    y = ops.dropout(x, share)
+    y.sum().backward()
+    assert y.dtype == dtype
+    kept = y[y != 0].float()
+    torch.testing.assert_close(kept, torch.full_like(kept, 1 / (1 - share)), rtol=8e-3, atol=0)
+    assert x.grad is not None
+    torch.testing.assert_close(x.grad, y.detach(), rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("share", [0.1, 0.2, 0.5, 0.9])
+def test_dropout_draws_its_share_independently(share: float):
+    torch.manual_seed(0)
+    dropped = (ops.dropout(torch.ones(2**20), share) == 0).float()
+    error = (share * (1 - share) / 2**20) ** 0.5
+    assert abs(dropped.mean().item() - share) < 5 * error + 2**-17
+    for distance in (1, 2, 3, 4):
+        both = (dropped[distance:] * dropped[:-distance]).mean().item()
+        assert abs(both - share**2) < 5 * error
+
+
+def test_dropout_follows_from_the_seed_whatever_the_number_of_threads():
+    threads = torch.get_num_threads()
     found = []
-    for attend in (ops.attend, torch.compile(ops.attend, dynamic=False, backend="eager")):
-        torch.manual_seed(1)
-        found.append(attend(q, k, v, dropout=0.5))
-    torch.testing.assert_close(*found)
+    for count in (1, 2):
+        torch.set_num_threads(count)
+        torch.manual_seed(3)
+        found.append(ops.dropout(torch.ones(100_003), 0.3))
+    torch.set_num_threads(threads)
+    assert torch.equal(*found)

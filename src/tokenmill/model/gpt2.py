@@ -122,7 +122,7 @@ class Block(nn.Module):
         self.norm_2 = LayerNorm(config.n_embd)
         self.up = LinearBeforeFunction(config.n_embd, 4 * config.n_embd)
         self.down = nn.Linear(4 * config.n_embd, config.n_embd)
-        self.drop = nn.Dropout(config.dropout)
+        self.drop = ops.Dropout(config.dropout)
 
     def forward(
         self, x_BTD: Tensor, cache: LayerCache | None = None, mask: Tensor | None = None
@@ -157,7 +157,7 @@ class GPT2(GPT):
         super().__init__(config)
         self.tokens = nn.Embedding(config.vocab_size, config.n_embd)
         self.positions = nn.Embedding(config.context_length, config.n_embd)
-        self.drop = nn.Dropout(config.dropout)
+        self.drop = ops.Dropout(config.dropout)
         self.blocks = nn.ModuleList(Block(config) for _ in range(config.n_layer))
         self.norm = LayerNorm(config.n_embd)
         self.head = nn.Linear(config.n_embd, config.vocab_size, bias=False)

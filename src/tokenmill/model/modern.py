@@ -96,7 +96,7 @@ class Block(nn.Module):
         self.attention = Attention(config)
         self.up = nn.Linear(config.n_embd, 4 * config.n_embd, bias=False)
         self.down = nn.Linear(4 * config.n_embd, config.n_embd, bias=False)
-        self.drop = nn.Dropout(config.dropout)
+        self.drop = ops.Dropout(config.dropout)
 
     def forward(
         self,
@@ -129,7 +129,7 @@ class NanoChat(GPT):
     def __init__(self, config: ModelConfig):
         super().__init__(config)
         self.tokens = nn.Embedding(config.vocab_size, config.n_embd)
-        self.drop = nn.Dropout(config.dropout)
+        self.drop = ops.Dropout(config.dropout)
         self.blocks = nn.ModuleList(Block(config) for _ in range(config.n_layer))
         self.head = nn.Linear(config.n_embd, config.vocab_size, bias=False)
         self.cos: Tensor

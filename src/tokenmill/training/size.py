@@ -15,7 +15,7 @@ import torch
 
 from tokenmill.model.config import ModelConfig
 from tokenmill.model.gpt import empty_model, is_hidden_matrix, model_class
-from tokenmill.model.ops import LOGITS_AT_A_TIME, rows_at_a_time
+from tokenmill.model.ops import LOGITS_AT_A_TIME, rows_at_a_time, stream_dtype
 from tokenmill.training.params import OPTIMIZERS, TrainParams
 
 USABLE_MEMORY = 0.9
@@ -109,7 +109,8 @@ def memory(
         copies += precision.itemsize * hidden
     block = extra.block_bytes + 4 * config.n_head + 16  # sums of exponentials, means and deviations
     if config.dropout:
-        block += 2 * config.n_embd  # one byte for each element of two masks
+        # The factors of two dropouts, in the precision of their inputs; a GPU keeps bytes instead
+        block += 2 * stream_dtype(precision).itemsize * config.n_embd
     activations = tokens * (block * config.n_layer + extra.other_bytes)
     return Memory(
         weights=math.ceil(4 * total / shards) + copies // shards,
