@@ -8,29 +8,22 @@ plots. What is unknown is None, or an empty cell; nothing is estimated.
 
 import contextlib
 import itertools
-import math
 import os
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import astuple, dataclass, fields
+from dataclasses import asdict, astuple, dataclass, fields
 from pathlib import Path
 from shlex import quote
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated
 
 from pydantic import Field
 
 from tokenmill.core.errors import UserError
-from tokenmill.core.files import append_text, read_bytes, write_atomic, write_text
+from tokenmill.core.files import append_text, csv_line, read_bytes, write_atomic, write_text
 from tokenmill.core.params import Section
 from tokenmill.formats.records import parse_rows
 
-if TYPE_CHECKING:
-    import pandas as pd
-# epoch_costs imports pandas when it is called, because it takes 0.2 to 0.4 s, and training needs it
-# only at its end.
-
 TIMES = TIMING, COSTS = "timing.csv", "costs.csv"
-AMOUNTS = ["seconds", "units", "money"]
 
 
 def _way_out(path: Path) -> str:
@@ -111,17 +104,20 @@ class Cost:
             _plus(self.money, other.money),
         )
 
-    @classmethod
-    def of(cls, row: Any) -> "Cost":
-        """The cost in a row of the table that `epoch_costs` returns, where NaN means unknown."""
-        units, money = (
-            None if math.isnan(row[name]) else float(row[name]) for name in ("units", "money")
+    def __sub__(self, other: "Cost") -> "Cost":
+        return Cost(
+            self.seconds - other.seconds,
+            _minus(self.units, other.units),
+            _minus(self.money, other.money),
         )
-        return cls(float(row["seconds"]), units, money)
 
 
 def _plus(a: float | None, b: float | None) -> float | None:
     return None if a is None and b is None else (a or 0.0) + (b or 0.0)
+
+
+def _minus(a: float | None, b: float | None) -> float | None:
+    return None if a is None else a - (b or 0.0)
 
 
 class Timing:
@@ -213,7 +209,7 @@ def epoch_costs(
     flops_per_epoch: float,
     peak: float | None,
     currency: str,
-) -> "pd.DataFrame":
+) -> list[CostRow]:
     """The cost of every epoch that `timing` covers from its first to its last step.
 
     Repeated steps are included. The validation after an epoch counts with the next one. `flops` are
@@ -221,25 +217,33 @@ def epoch_costs(
     of `peak`, the device's operations per second (model FLOPs utilisation; PaLM, appendix B), or
     unknown.
     """
-    import pandas as pd  # noqa: PLC0415 (see above)
+    ends = {row.step: row.cost for row in timing if row.step % steps_per_epoch == 0}
+    costs = []
+    for (before, at_start), (step, at_end) in itertools.pairwise([(0, Cost()), *ends.items()]):
+        if step - before != steps_per_epoch:
+            continue
+        cost = at_end - at_start
+        costs.append(
+            CostRow(
+                epoch=step // steps_per_epoch,
+                **asdict(cost),
+                hours=cost.seconds / 3600,
+                currency=currency,
+                flops=flops_per_epoch,
+                utilisation=_share(flops_per_epoch, cost.seconds, peak),
+            )
+        )
+    return costs
 
-    rows = [astuple(row.cost) for row in timing if row.step % steps_per_epoch == 0]
-    steps = [row.step for row in timing if row.step % steps_per_epoch == 0]
-    ends = pd.DataFrame(rows, index=pd.Index(steps, dtype=int), columns=AMOUNTS, dtype=float)
-    ends = ends.reindex([0, *ends.index], fill_value=0.0)  # the run's beginning
-    is_whole = ends.index.to_series().diff() == steps_per_epoch
-    costs = (ends - ends.shift().fillna(0.0)).loc[is_whole]
-    costs.insert(0, "epoch", (costs.index // steps_per_epoch).astype(int))
-    costs.insert(2, "hours", costs["seconds"] / 3600)
-    costs["currency"] = currency
-    costs["flops"] = flops_per_epoch
-    costs["utilisation"] = flops_per_epoch / costs["seconds"] / (peak or math.nan)
-    return costs.reset_index(drop=True)
+
+def _share(flops: float, seconds: float, peak: float | None) -> float | None:
+    return flops / seconds / peak if peak and seconds else None
 
 
-def write_costs(path: Path, costs: "pd.DataFrame") -> None:
-    """Write the table of costs by epoch."""
-    write_text(path, costs.to_csv(index=False, float_format="%.6g", lineterminator="\n"))
+def write_costs(path: Path, costs: Sequence[CostRow]) -> None:
+    """Write the table of costs by epoch, with six significant digits."""
+    head = ",".join(column.name for column in fields(CostRow)) + "\n"
+    write_text(path, head + "".join(csv_line(astuple(row)) for row in costs))
 
 
 def read_costs(path: Path) -> list[CostRow]:

@@ -11,8 +11,10 @@ program writes, as that of checkpoints (`follow=False`): a link there is somebod
 """
 
 import contextlib
+import csv
 import errno
 import hashlib
+import io
 import json
 import os
 import re
@@ -250,8 +252,11 @@ def sha256_of(path: Path, *, follow: bool = True) -> str:
 
 def csv_line(values: Iterable[str | float | None]) -> str:
     """A row of a table as CSV, numbers with six significant digits; None is an empty cell."""
-    cells = (rounded(value) if isinstance(value, float) else value for value in values)
-    return ",".join("" if cell is None else str(cell) for cell in cells) + "\n"
+    line = io.StringIO()
+    csv.writer(line, lineterminator="\n").writerow(
+        rounded(value) if isinstance(value, float) else value for value in values
+    )
+    return line.getvalue()
 
 
 def rounded(value: float) -> float:

@@ -165,13 +165,13 @@ def epoch_times(timing: Path, work: Workload) -> dict[int, EpochTime]:
     tokens_per_step = work.tokens_per_epoch / work.steps_per_epoch
     costs = epoch_costs(rows, steps_per_epoch=steps, flops_per_epoch=0, peak=None, currency="")
     times = {}
-    for cost in costs.head(work.train.epochs).to_dict("records"):
-        last = cost["epoch"] * steps
+    for epoch in costs[: work.train.epochs]:
+        last = epoch.epoch * steps
         rate = statistics.median(
             row.tokens_per_second for row in rows if last - steps < row.step <= last
         )
-        times[cost["epoch"]] = EpochTime(
-            rate, tokens_per_step / rate if rate else math.inf, Cost.of(cost)
+        times[epoch.epoch] = EpochTime(
+            rate, tokens_per_step / rate if rate else math.inf, epoch.cost
         )
     return times
 
