@@ -277,7 +277,7 @@ def _over_nanogpt(rows: list[Row]) -> float:
 def _times_fewer(rows: list[Row]) -> float:
     if len(rows) < 2:
         raise LookupError("nanoGPT did not run (--nanogpt)")
-    return rows[1]["tokens, times fewer"] if rows[1]["reached"] else 0.0
+    return rows[1]["times fewer tokens"] if rows[1]["reached"] else 0.0
 
 
 def print_targets(targets: list[Target]) -> None:

@@ -10,10 +10,10 @@ import pickle
 import subprocess
 import sys
 import time
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from types import ModuleType
-from typing import Any
 
 import numpy as np
 import torch
@@ -25,6 +25,37 @@ from tokenmill.model.device import Compute
 
 DATASET = "tokenmill_bench"
 OUT = "out"
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """A size of model and run."""
+
+    n_layer: int
+    n_head: int
+    n_embd: int
+    context: int
+    batch: int
+    steps: int
+    eval_iters: int
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        """What it calls as TokenMill does."""
+        return {"n_layer": self.n_layer, "n_head": self.n_head, "n_embd": self.n_embd}
+
+    @property
+    def tokens(self) -> int:
+        """The number of tokens that it sees."""
+        return self.steps * self.batch * self.context
+
+
+CPU = Recipe(4, 4, 128, 64, 12, 2000, 20)
+"""Its published one for a CPU."""
+GPU = Recipe(6, 6, 384, 256, 64, 5000, 200)
+"""Its other published one, for a text of tens of MB."""
+TINY = Recipe(1, 2, 16, 16, 4, 4, 1)
+"""To see that a benchmark runs."""
 
 
 def check(checkout: Path) -> None:
@@ -42,10 +73,24 @@ def check(checkout: Path) -> None:
 
 
 def run_recipe(
-    checkout: Path, here: Path, *, train: np.ndarray, val: np.ndarray, options: dict[str, Any]
+    checkout: Path, recipe: Recipe, here: Path, *, train: np.ndarray, val: np.ndarray
 ) -> float:
-    """Run its training script with its Tiny Shakespeare configuration and `options` in `here`; give
+    """Run its training script with its Tiny Shakespeare configuration and a recipe in `here`; give
     the seconds."""
+    cuda = torch.cuda.is_available()
+    options = recipe.sizes | {
+        "device": "cuda" if cuda else "cpu",
+        "compile": cuda,
+        "eval_iters": recipe.eval_iters,
+        "log_interval": 1,
+        "block_size": recipe.context,
+        "batch_size": recipe.batch,
+        "max_iters": recipe.steps,
+        "lr_decay_iters": recipe.steps,
+        "dropout": 0.0,
+        "eval_interval": min(250, recipe.steps),
+        "always_save_checkpoint": True,
+    }
     data = here / "data" / DATASET
     data.mkdir(parents=True)
     for name, ids in (("train", train), ("val", val)):

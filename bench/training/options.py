@@ -37,7 +37,8 @@ from bench.harness import (
     tokenmill_steps,
     train_params,
 )
-from bench.training.peers import GPT2_124M, TINY
+from bench.training.nanogpt import TINY
+from bench.training.peers import GPT2_124M
 from tokenmill.model.config import ModelConfig
 from tokenmill.training import optimizer
 from tokenmill.training.compile import Compilation

@@ -24,7 +24,8 @@ from bench.harness import (
     train_params,
     wait,
 )
-from bench.training.peers import GPT2_124M, TINY
+from bench.training.nanogpt import TINY
+from bench.training.peers import GPT2_124M
 from tokenmill.model.config import ModelConfig
 from tokenmill.model.device import choose_compute, configure_process
 from tokenmill.training.compile import Compilation

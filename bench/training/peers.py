@@ -6,22 +6,22 @@ On the CPU it uses nanoGPT's own Tiny Shakespeare recipe (4 layers, 4 heads, 128
 batch 12, 2,000 steps).
 
   to the loss  nanoGPT's script runs unchanged, and its final model is measured on all sequences of
-               the validation text. Then TokenMill's stage `train` runs once over as much of the
-               training text as it needs, measured by the same function. Seconds are those of whole
-               processes: start-up, training, evaluation, checkpoints.
+               the validation text. Then TokenMill's stage `train` runs until it has this loss, as
+               `bench.cpu_speedrun --nanogpt` does. Seconds are those of whole processes: start-up,
+               training, evaluation, checkpoints.
   steps        tokens per second at the equal model (gpt2, AdamW, float32), in turns, each in a
                process of its own; then TokenMill with its own defaults. Both uncompiled, as in a
                short run, and compiled, as in a long one.
 
 With `--gpu`: GPT-2 124M at 64 x 512 and 16 x 1024, both compiled and in bfloat16, and nanoGPT's
-loss in 2.5 times fewer tokens.
+loss in at most 2.5 times fewer tokens.
 """
 
 import argparse
+import dataclasses
 import math
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -29,6 +29,8 @@ from typing import Any
 import numpy as np
 import torch
 
+from bench.cpu_speedrun import SHORT
+from bench.cpu_speedrun import TINY as TINY_PRESET
 from bench.harness import (
     TURN_SECONDS,
     Contender,
@@ -37,20 +39,17 @@ from bench.harness import (
     Timed,
     compute_for,
     measure,
-    section,
     tokenmill_steps,
     train_params,
 )
 from bench.training import nanogpt
-from bench.training.text import numbered, read_text, spread, write_tokens
-from bench.training.to_loss import mean_loss, train_stage
+from bench.training.text import numbered, read_text, spread
+from bench.training.to_loss import Preset, Row, Text, against_nanogpt, reach
 from tokenmill.core.errors import UserError
 from tokenmill.model.config import ModelConfig
 from tokenmill.model.device import Compute, choose_device
 from tokenmill.stage import report_errors
 from tokenmill.training.compile import Compilation
-
-Row = dict[str, Any]
 
 DEFAULT = ("modern", "muon", "auto")
 KINDS = (
@@ -166,40 +165,20 @@ def _row(name: str, one: Timed, first: Timed, tokens: int) -> Row:
     }
 
 
-@dataclass(frozen=True)
-class Recipe:
-    """A size of model and run; nanoGPT's published one for the CPU, and one for a GPU."""
-
-    n_layer: int
-    n_head: int
-    n_embd: int
-    context: int
-    batch: int
-    steps: int
-    eval_iters: int
-    share: float | None
-    """How much of the training text TokenMill gets, once; None: a share of the tokens that nanoGPT
-    sees."""
-    our_batch: int
-    our_rate: float
-    our_decay: float
-
-    @property
-    def sizes(self) -> dict[str, int]:
-        """What both call the same."""
-        return {"n_layer": self.n_layer, "n_head": self.n_head, "n_embd": self.n_embd}
-
-
-CPU = Recipe(4, 4, 128, 64, 12, 2000, 20, share=0.23, our_batch=24, our_rate=1.6e-2, our_decay=0.6)
-
-GPU = Recipe(6, 6, 384, 256, 64, 5000, 200, share=None, our_batch=64, our_rate=4e-3, our_decay=0.8)
-"""nanoGPT's other published configuration, for a text of tens of MB."""
+GPU_PRESET = Preset(
+    model={"architecture": "modern", "context_length": nanogpt.GPU.context} | nanogpt.GPU.sizes,
+    train={
+        "batch_size": 64,
+        "learning_rate": 4e-3,
+        "schedule": {"warmup_steps": 10, "decay_fraction": 0.8},
+    },
+    # Its length lies where `auto` begins to compile, and nanoGPT compiles
+    runtime={"compile": "on"},
+)
+"""nanoGPT's size, for as many epochs as `on_gpu` says."""
 
 TIMES_FEWER = 2.5
 """On a GPU TokenMill gets so many times fewer tokens than nanoGPT, and must reach its loss."""
-
-TINY = Recipe(1, 2, 16, 16, 4, 4, 1, share=0.05, our_batch=8, our_rate=1e-2, our_decay=0.8)
-"""To see that the benchmark runs."""
 
 GPT2_124M = {"n_layer": 12, "n_head": 12, "n_embd": 768, "vocab_size": 50257}
 
@@ -246,7 +225,7 @@ def run(options: argparse.Namespace) -> None:
     else:
         nanogpt.check(options.nanogpt)
     train, val, characters = numbered(read_text(options.text))
-    recipe = TINY if options.tiny else GPU if options.gpu else CPU
+    recipe = nanogpt.TINY if options.tiny else nanogpt.GPU if options.gpu else nanogpt.CPU
     file = RowFile(options.json)
     shapes = GPT2_SHAPES if options.gpu else ((recipe.batch, recipe.context),)
     for batch, context in (
@@ -264,109 +243,35 @@ def run(options: argparse.Namespace) -> None:
         rounds = 1 if options.tiny else options.rounds
         steps_table(contenders, tokens_per_step=batch * context, rounds=rounds, file=file)
     if not options.skip_loss:
-        to_the_loss(options, recipe, train, val, vocabulary=len(characters), file=file)
+        with tempfile.TemporaryDirectory() as folder:
+            text = Text(train, val, len(characters), Path(folder))
+            for row in to_the_loss(options, recipe, text):
+                file.add(row)
     for row in file.rows:
         print("  ".join(f"{name} {value}" for name, value in row.items()))
 
 
-def to_the_loss(
-    options: argparse.Namespace,
-    recipe: Recipe,
-    train: np.ndarray,
-    val: np.ndarray,
-    *,
-    vocabulary: int,
-    file: RowFile,
-) -> None:
-    """Add seconds and tokens of both, and what they led to."""
-    theirs = None
-    with tempfile.TemporaryDirectory() as folder:
-        if options.nanogpt:
-            theirs = their_run(options, recipe, Path(folder) / "theirs", train, val)
-            file.add(theirs)
-        ours = our_run(recipe, Path(folder) / "ours", train, val, vocabulary=vocabulary)
-    if theirs:
-        for name in ("seconds", "tokens"):
-            ours[f"{name}, times fewer"] = round(theirs[name] / ours[name], 2)
-        ours["reached"] = ours["validation loss"] <= theirs["validation loss"]
-    file.add(ours)
+def to_the_loss(options: argparse.Namespace, recipe: nanogpt.Recipe, text: Text) -> Iterator[Row]:
+    """What both need, and what it led to. TokenMill alone trains to the first mark of its preset,
+    or to the end."""
+    preset = TINY_PRESET if options.tiny else SHORT
+    ours = text
+    if recipe is nanogpt.GPU:
+        preset, ours = on_gpu(text)
+    if options.nanogpt:
+        yield from against_nanogpt(options.nanogpt, recipe, preset, text, ours=ours)
+    else:
+        yield reach(preset, next(iter(preset.marks), None), ours, seed=0)
 
 
-def their_run(
-    options: argparse.Namespace, recipe: Recipe, here: Path, train: np.ndarray, val: np.ndarray
-) -> Row:
-    """nanoGPT's script from start to end."""
-    here.mkdir()
-    cuda = torch.cuda.is_available()
-    seconds = nanogpt.run_recipe(
-        options.nanogpt,
-        here,
-        train=train,
-        val=val,
-        options={
-            "device": "cuda" if cuda else "cpu",
-            "compile": cuda,
-            "eval_iters": recipe.eval_iters,
-            "log_interval": 1,
-            "block_size": recipe.context,
-            "batch_size": recipe.batch,
-            **recipe.sizes,
-            "max_iters": recipe.steps,
-            "lr_decay_iters": recipe.steps,
-            "dropout": 0.0,
-            "eval_interval": min(250, recipe.steps),
-            "always_save_checkpoint": True,
-        },
-    )
-    model = nanogpt.trained(options.nanogpt, here)
-    return {
-        "to the loss": "nanoGPT",
-        "seconds": round(seconds, 1),
-        "tokens": recipe.steps * recipe.batch * recipe.context,
-        "validation loss": round(
-            mean_loss(lambda x, y: model(x, y)[0], model, val, recipe.context), 4
-        ),
-    }
-
-
-def our_run(
-    recipe: Recipe, here: Path, train: np.ndarray, val: np.ndarray, *, vocabulary: int
-) -> Row:
-    """TokenMill's stage `train` from start to end, on its part of the text."""
-    part, epochs = portion(recipe, train)
-    write_tokens(here / "data" / "tokens", train=part, val=val, vocabulary=vocabulary)
-    model = {
-        "architecture": "modern",
-        "context_length": recipe.context,
-        "dropout": 0.0,
-        "start_from": "models/random",
-    }
-    schedule = {"warmup_steps": 10, "decay_fraction": recipe.our_decay}
-    changes = {
-        "batch_size": recipe.our_batch,
-        "learning_rate": recipe.our_rate,
-        "epochs": epochs,
-        "schedule": schedule,
-    }
-    parameters = {"model": model | recipe.sizes, "train": section("train", **changes)}
-    if recipe is GPU:  # its length lies where `auto` begins to compile, and nanoGPT compiles
-        parameters["runtime"] = section("runtime", compile="on")
-    seconds, gpt = train_stage(parameters, here)
-    return {
-        "to the loss": "TokenMill",
-        "seconds": round(seconds, 1),
-        "tokens": (len(part) - 1) // recipe.context * recipe.context * epochs,
-        "validation loss": round(mean_loss(lambda x, _: gpt(x), gpt, val, recipe.context), 4),
-    }
-
-
-def portion(recipe: Recipe, train: np.ndarray) -> tuple[np.ndarray, int]:
-    """The text that TokenMill gets, and how often."""
-    if recipe.share is not None:
-        return spread(train, recipe.share), 1
-    tokens = recipe.steps * recipe.batch * recipe.context / TIMES_FEWER
-    epochs = math.ceil(tokens / len(train))
-    return spread(train, tokens / epochs / len(train)), epochs
+def on_gpu(text: Text) -> tuple[Preset, Text]:
+    """TokenMill's training on a GPU, and its part of the text: together `TIMES_FEWER` times fewer
+    tokens than nanoGPT sees."""
+    tokens = nanogpt.GPU.tokens / TIMES_FEWER
+    epochs = math.ceil(tokens / len(text.train))
+    part = spread(text.train, tokens / epochs / len(text.train))
+    preset = dataclasses.replace(GPU_PRESET, train=GPU_PRESET.train | {"epochs": epochs})
+    return preset, dataclasses.replace(text, train=part)
 
 
 if __name__ == "__main__":

@@ -1,12 +1,14 @@
-"""Whole trainings against each other: TokenMill's stage `train` as a process, and one measure of a
-model's loss for all."""
+"""Whole trainings to a loss, against each other: TokenMill's stage `train` and nanoGPT's script,
+each as a process, and one measure of a model's loss for all."""
 
 import importlib.util
 import os
 import subprocess
 import sys
+import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -16,21 +18,108 @@ from ruamel.yaml import YAML
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from bench.harness import ROOT
+from bench.harness import ROOT, section
+from bench.training import nanogpt
+from bench.training.text import write_tokens
 from tokenmill.core.errors import UserError
-from tokenmill.model.gpt import GPT
+from tokenmill.core.paths import HISTORY
+from tokenmill.model.gpt import GPT, parameter_count
 from tokenmill.model.huggingface import load_model
 from tokenmill.model.manifest import read_manifest
+from tokenmill.training.history import EpochRow, read_table
 
-WITHOUT_TABLES = """
-from unittest import mock
+Row = dict[str, Any]
+
+WITHOUT_CHECK = """
 from stages import train
 from tokenmill.stage import report_errors, set_wait_policy
 set_wait_policy()
-with mock.patch("tokenmill.training.run.write_times"), mock.patch("stages.train.write_rows"):
-    report_errors(train.main)
+report_errors(train.main)
 """
-"""The stage `train` where pandas, which writes its tables, is not installed."""
+"""The stage `train` where `tokenizers` is not installed, which the check of all of params.yaml
+imports."""
+
+
+@dataclass(frozen=True)
+class Preset:
+    """A training: what it changes in sections of params.yaml, and what it is for."""
+
+    model: dict[str, Any]
+    train: dict[str, Any]
+    runtime: dict[str, Any] = field(default_factory=dict)
+    marks: tuple[float, ...] = ()
+    """Validation losses on Tiny Shakespeare, in nats per character, from high to low."""
+
+
+@dataclass(frozen=True)
+class Text:
+    """A text as numbers, and a folder to train in."""
+
+    train: np.ndarray
+    val: np.ndarray
+    vocabulary: int
+    folder: Path
+
+    def new_folder(self, name: str) -> Path:
+        """A folder that nothing has used."""
+        return Path(tempfile.mkdtemp(prefix=f"{name}-", dir=self.folder))
+
+
+def against_nanogpt(
+    checkout: Path,
+    recipe: nanogpt.Recipe,
+    preset: Preset,
+    text: Text,
+    *,
+    ours: Text | None = None,
+    seed: int = 0,
+) -> Iterator[Row]:
+    """nanoGPT's row, and that of the training that ends at its loss.
+
+    Args:
+        ours: the part of the text that TokenMill gets; without it, all.
+    """
+    theirs = nanogpts_row(checkout, recipe, text)
+    yield theirs
+    row = reach(preset, theirs["loss"], ours or text, seed=seed)
+    yield row | {
+        f"times fewer {name}": round(theirs[name] / row[name], 1) for name in ("seconds", "tokens")
+    }
+
+
+def nanogpts_row(checkout: Path, recipe: nanogpt.Recipe, text: Text) -> Row:
+    """Run nanoGPT's script from start to end, and measure its model."""
+    here = text.new_folder("nanogpt")
+    seconds = nanogpt.run_recipe(checkout, recipe, here, train=text.train, val=text.val)
+    model = nanogpt.trained(checkout, here)
+    loss = mean_loss(lambda x, y: model(x, y)[0], model, text.val, recipe.context)
+    return {"who": "nanoGPT", "loss": round(loss, 4)} | _cost(seconds, recipe.tokens)
+
+
+def reach(preset: Preset, mark: float | None, text: Text, *, seed: int) -> Row:
+    """Train until the validation loss is at most `mark`, in nats per character, or to the end."""
+    here = text.new_folder("tokenmill")
+    write_tokens(
+        here / "data" / "tokens", train=text.train, val=text.val, vocabulary=text.vocabulary
+    )
+    model = section("model", **{"dropout": 0.0} | preset.model) | {"start_from": "models/random"}
+    changes = preset.train | {"seed": seed, "target_loss": mark, "validation_bytes": None}
+    sections = {"model": model, "train": section("train", **changes)}
+    if preset.runtime:
+        sections["runtime"] = section("runtime", **preset.runtime)
+    seconds, gpt = train_stage(sections, here)
+    loss = mean_loss(lambda x, _: gpt(x), gpt, text.val, gpt.config.context_length)
+    reached = {} if mark is None else {"mark": mark, "reached": loss <= mark}
+    return {
+        "who": f"TokenMill, {gpt.config.architecture}, seed {seed}",
+        "loss": round(loss, 4),
+        **reached,
+        "parameters": parameter_count(gpt.config),
+    } | _cost(seconds, read_table(here / HISTORY, EpochRow)[-1].tokens)
+
+
+def _cost(seconds: float, tokens: int) -> Row:
+    return {"seconds": round(seconds, 1), "tokens": tokens}
 
 
 def train_stage(sections: dict[str, Any], here: Path) -> tuple[float, GPT]:
@@ -38,8 +127,8 @@ def train_stage(sections: dict[str, Any], here: Path) -> tuple[float, GPT]:
     these sections. Return the seconds of the whole process, and the model of its last epoch."""
     parameters = YAML(typ="safe").load(ROOT / "params.yaml")
     YAML(typ="safe").dump(parameters | sections, here / "params.yaml")
-    has_tables = importlib.util.find_spec("pandas")
-    program = ["-m", "stages", "train"] if has_tables else ["-c", WITHOUT_TABLES]
+    can_check = importlib.util.find_spec("tokenizers")
+    program = ["-m", "stages", "train"] if can_check else ["-c", WITHOUT_CHECK]
     began = time.perf_counter()
     done = subprocess.run(
         [sys.executable, *program],

@@ -1,7 +1,6 @@
 """The leaderboard on a CPU: a training that reaches its mark says so, one that does not says that,
 and nanoGPT's loss can be the mark."""
 
-import argparse
 import json
 from pathlib import Path
 from typing import Any
@@ -10,8 +9,9 @@ from unittest import mock
 import numpy as np
 import pytest
 
-from bench import cpu_speedrun
-from bench.cpu_speedrun import TINY_PRESET, Text, against_nanogpt, reach
+from bench.cpu_speedrun import LONG, SHORT, TINY, preset_for
+from bench.training import nanogpt, to_loss
+from bench.training.to_loss import Preset, Text, against_nanogpt, reach
 from tests.bench.conftest import Bench
 from tokenmill.training.params import ModelSection, TrainParams
 
@@ -26,7 +26,7 @@ def text(tmp_path: Path) -> Text:
 
 @pytest.mark.parametrize(("mark", "reached"), [(EASY, True), (HOPELESS, False)])
 def test_a_row_says_whether_the_mark_was_reached(text: Text, mark: float, reached: bool):
-    row = reach(TINY_PRESET, mark, text, seed=1)
+    row = reach(TINY, mark, text, seed=1)
     assert row["reached"] is reached
     assert row["mark"] == mark
     assert (row["loss"] <= mark) is reached
@@ -36,18 +36,31 @@ def test_a_row_says_whether_the_mark_was_reached(text: Text, mark: float, reache
 
 
 def test_nanogpts_loss_is_the_mark(text: Text, tmp_path: Path):
-    options = argparse.Namespace(nanogpt=tmp_path, tiny=True, seeds=[0])
-    theirs = {"seconds": 100.0, "tokens": 5, "validation loss": 2.0}
-    reached = mock.Mock(return_value={"seconds": 40.0, "reached": True})
+    theirs = {"seconds": 100.0, "tokens": 5, "loss": 2.0}
+    reached = mock.Mock(return_value={"seconds": 40.0, "tokens": 2, "reached": True})
     with (
-        mock.patch.object(cpu_speedrun.nanogpt, "check"),
-        mock.patch.object(cpu_speedrun, "their_run", return_value=theirs),
-        mock.patch.object(cpu_speedrun, "reach", reached),
+        mock.patch.object(to_loss, "nanogpts_row", return_value=theirs),
+        mock.patch.object(to_loss, "reach", reached),
     ):
-        found = list(against_nanogpt(options, TINY_PRESET, text))
+        found = list(against_nanogpt(tmp_path, nanogpt.TINY, TINY, text, seed=3))
     assert [row.get("reached") for row in found] == [None, True]
-    assert found[1]["times fewer seconds"] == 2.5
+    assert (found[1]["times fewer seconds"], found[1]["times fewer tokens"]) == (2.5, 2.5)
     assert reached.call_args.args[1] == 2.0
+    assert reached.call_args.kwargs == {"seed": 3}
+
+
+def test_a_training_without_a_mark_goes_to_its_end(text: Text):
+    row = reach(TINY, None, text, seed=0)
+    assert "reached" not in row
+    assert row["tokens"] == 4992  # 312 whole sequences of 16 before a last target
+
+
+@pytest.mark.parametrize(
+    ("mark", "preset"), [(3.0, SHORT), (SHORT.marks[-1], SHORT), (1.45, LONG), (0.1, LONG)]
+)
+def test_a_mark_has_the_shortest_training_for_it(mark: float, preset: Preset):
+    assert preset_for(mark) is preset
+    assert sorted(preset.marks, reverse=True) == [*preset.marks]
 
 
 def test_the_command_writes_its_rows(bench: Bench, tmp_path: Path):
@@ -58,8 +71,8 @@ def test_the_command_writes_its_rows(bench: Bench, tmp_path: Path):
     assert "threads" in said.splitlines()[0]
 
 
-@pytest.mark.parametrize("preset", [cpu_speedrun.PRESET, TINY_PRESET])
-def test_presets_are_valid_parameters(preset: cpu_speedrun.Preset, text: Text):
+@pytest.mark.parametrize("preset", [SHORT, LONG, TINY])
+def test_presets_are_valid_parameters(preset: Preset, text: Text):
     found: dict[str, Any] = {}
 
     def train_stage(sections: dict[str, Any], here: Path) -> None:
@@ -67,7 +80,7 @@ def test_presets_are_valid_parameters(preset: cpu_speedrun.Preset, text: Text):
         raise InterruptedError
 
     with (
-        mock.patch.object(cpu_speedrun, "train_stage", train_stage),
+        mock.patch.object(to_loss, "train_stage", train_stage),
         pytest.raises(InterruptedError),
     ):
         reach(preset, 1.5, text, seed=0)

@@ -247,7 +247,7 @@ def test_dropout_draws_its_share_independently(share: float):
         assert abs(both - share**2) < 5 * error
 
 
-def test_dropout_follows_from_the_seed_whatever_the_number_of_threads():
+def test_dropout_does_not_depend_on_threads():
     threads = torch.get_num_threads()
     found = []
     for count in (1, 2):
