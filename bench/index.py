@@ -130,9 +130,10 @@ def parsed(arguments: Sequence[str]) -> argparse.Namespace:
 
 def made(folder: Path, options: argparse.Namespace) -> Path:
     """A project with a text of about so many tokens."""
-    from bench.data.__main__ import make_project, read_text  # noqa: PLC0415 (which jobs import not)
+    from bench.data.__main__ import clean_text, make_project, read_text  # noqa: PLC0415 (which jobs import not)
 
-    source = read_text(folder / "origin", options.text, escaped=True)
+    clean_text(folder / "origin", options.text)
+    source = read_text(folder / "origin", escaped=True)
     project = folder / "project"
     raw = Path("data/raw/corpus.jsonl")
     make_project(

@@ -32,7 +32,7 @@ from typing import Any
 
 import psutil
 
-from bench.data.__main__ import machine, make_project, read_text
+from bench.data.__main__ import clean_text, machine, make_project, read_text
 from bench.data.corpus import write_corpus
 from bench.data.lab import Cluster, in_namespaces, scratch
 from bench.data.measure import ROOT, verdict
@@ -184,7 +184,8 @@ class Bench:
         self._raw = folder / "raw/text.jsonl"
         self._cluster = cluster
         self._shards: dict[str, int] = {}
-        source = read_text(folder / "origin", options.text, escaped=True)
+        clean_text(folder / "origin", options.text)
+        source = read_text(folder / "origin", escaped=True)
         self.text = write_corpus(source, self._raw, options.megabytes * 1_000_000, "jsonl")
 
     def all(self, options: argparse.Namespace) -> dict[str, Any]:

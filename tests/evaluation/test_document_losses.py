@@ -182,7 +182,7 @@ def test_some_of_the_documents_are_measured(
 
 def test_a_conversation_has_a_language(tmp_path: Path) -> None:
     """It is that of the text between the marks of turns."""
-    texts = ["Wo saß die Katze, und was sah sie?", GERMAN]
+    texts = ["Was hat die Katze im alten Garten gesehen?", GERMAN]
     chat = render_chat(zip(("user", "assistant"), texts, strict=True))
     tokenizer = read_tokenizer(make_tokenizer_file(tmp_path, "char", texts))
     ids = np.array([tokenizer.eot_id, *tokenizer.encode_document(chat), tokenizer.eot_id], "<i4")
