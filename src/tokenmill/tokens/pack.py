@@ -62,7 +62,7 @@ from tokenmill.tokens.corpus import (
 from tokenmill.tokens.encoder import Encoder, choose_encoder
 from tokenmill.tokens.params import TokenizeParams
 
-BATCH_BYTES = 8 << 20
+BATCH_BYTES = 4 << 20
 """UTF-8 bytes of text that are encoded at a time."""
 
 CHECKED_CHARS = 1 << 20
