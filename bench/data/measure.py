@@ -125,7 +125,7 @@ MEMORY_TARGET_MIB = 500
 GROWTH_TARGET = 0.15
 """How much more memory a stage may take for four times the text."""
 
-SECONDS_TARGET = 90
+SECONDS_TARGET = 30
 """For all four stages on 1 GB of text."""
 
 SHARE_TARGET = 0.36
