@@ -1,5 +1,5 @@
 """What does not grow with the cores, each part alone on the data of the stages: one thread writes
-parquet, finds duplicates, reads what is not plain JSON lines, hashes for DVC.
+parquet, finds duplicates, reads a whole file of a format as a task reads a part, hashes for DVC.
 
 Rates count processor seconds, which other programs on the machine change less than the clock.
 """

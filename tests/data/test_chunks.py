@@ -20,7 +20,6 @@ from tokenmill.data import encoding, readers, sources
 from tokenmill.data.chunks import Planner
 from tokenmill.data.encoding import DAMAGE
 from tokenmill.data.json_records import (
-    Part,
     _Structure,
     cut_json,
     lines,
@@ -31,7 +30,7 @@ from tokenmill.data.params import CleanParams
 from tokenmill.data.readers import FORMATS
 from tokenmill.data.readers import texts as whole_texts
 from tokenmill.data.report import Tally
-from tokenmill.data.sources import Source, find_sources
+from tokenmill.data.sources import Part, Source, find_sources
 from tokenmill.formats.chat import TURN_TOKENS
 from tokenmill.formats.metrics import Example
 

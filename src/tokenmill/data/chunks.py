@@ -23,11 +23,10 @@ from tokenmill.data.encoding import (
     utf8,
     without_damage,
 )
-from tokenmill.data.json_records import Part
 from tokenmill.data.params import CleanParams
 from tokenmill.data.readers import FORMATS, cut_parquet, read_parquet, texts
 from tokenmill.data.report import Tally
-from tokenmill.data.sources import BLOCK_BYTES, Advance, Source, opened
+from tokenmill.data.sources import BLOCK_BYTES, Advance, Part, Source, opened
 
 CHUNK_BYTES = 8 << 20
 """The approximate size of a chunk in bytes. A single record may be longer."""

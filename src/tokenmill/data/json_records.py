@@ -9,7 +9,7 @@ import itertools
 import json
 import re
 from collections.abc import Iterable, Iterator
-from typing import Any, NamedTuple
+from typing import Any
 
 import ijson
 import numpy as np
@@ -26,22 +26,13 @@ from tokenmill.data.encoding import (
 from tokenmill.data.params import CleanParams
 from tokenmill.data.record_text import MESSAGES, record_texts
 from tokenmill.data.report import EXCERPT, Tally
-from tokenmill.data.sources import BLOCK_BYTES, MAX_RECORD_BYTES, Source
+from tokenmill.data.sources import BLOCK_BYTES, MAX_RECORD_BYTES, Part, Source
 from tokenmill.formats.chat import plain
 from tokenmill.formats.chat_columns import plain_column
 
 MAX_DEPTH = 200
 """The deepest nesting of a JSON file that is accepted. Beyond it, the parser would take memory in
 the square of the depth."""
-
-
-class Part(NamedTuple):
-    """A part of a file that is read by itself."""
-
-    data: bytes
-    before: bytes = b""
-    """What a reader has to see before it. It has no text."""
-    behind: bytes = b""
 
 
 def read_json(

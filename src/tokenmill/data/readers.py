@@ -19,7 +19,6 @@ import polars as pl
 from tokenmill.core.errors import UserError
 from tokenmill.data.encoding import DAMAGE, damage_handler, decode, read_utf8, without_damage
 from tokenmill.data.json_records import (
-    Part,
     cut_json,
     cut_json_lines,
     polars_texts,
@@ -29,7 +28,7 @@ from tokenmill.data.json_records import (
 from tokenmill.data.params import CleanParams, Unit
 from tokenmill.data.record_text import KEYS, no_text, record_texts
 from tokenmill.data.report import Tally
-from tokenmill.data.sources import MAX_RECORD_BYTES, Advance, Source, blocks, opened
+from tokenmill.data.sources import MAX_RECORD_BYTES, Advance, Part, Source, blocks, opened
 from tokenmill.formats.chat import plain
 
 Reader: TypeAlias = Callable[[Iterable[bytes], Source, CleanParams, Tally, bool], Iterator[str]]

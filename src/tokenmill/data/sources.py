@@ -18,7 +18,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
-from typing import IO, Any
+from typing import IO, Any, NamedTuple
 
 import zstandard
 
@@ -97,6 +97,15 @@ class Source:
     def path(self) -> Path:
         """The file's path, for error messages and other libraries."""
         return Path(self.location)
+
+
+class Part(NamedTuple):
+    """A part of a file that is read by itself."""
+
+    data: bytes
+    before: bytes = b""
+    """What a reader has to see before it. It has no text."""
+    behind: bytes = b""
 
 
 @dataclass(frozen=True)

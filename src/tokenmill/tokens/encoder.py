@@ -1,8 +1,8 @@
 """Turn texts into token ids with the fastest implementation that gives the right ids.
 
-The reference is `tokenizers` by Hugging Face. gigatoken is far faster, but young. It
-is used only after it agreed with the reference, in this run, on texts of this corpus and on texts
-made to be difficult. A character tokenizer looks characters up in a table.
+The reference is `tokenizers` by Hugging Face. gigatoken is far faster, but young. It is used only
+after it agreed with the reference, in this run, on texts of this corpus and on texts made to be
+difficult. A character tokenizer looks characters up in a table.
 """
 
 import functools
