@@ -6,6 +6,7 @@ import os
 import random
 import re
 import signal
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -22,6 +23,11 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # several test processes share the cores
+
+# Where the environment keeps Python from writing byte code, each of some hundred processes would
+# compile what it imports, and each worker all tests.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
 
 HERE = Path(__file__).parent
 

@@ -2,13 +2,16 @@
 would have to load."""
 
 import atexit
+import contextlib
 import gc
+import multiprocessing
 import os
 import sys
 import threading
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import NoReturn
+from unittest import mock
 
 
 def ready() -> None:
@@ -36,3 +39,16 @@ def become(work: Callable[[], object]) -> NoReturn:
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(code if isinstance(code, int) else 1)
+
+
+@contextlib.contextmanager
+def in_place_of_spawning(*modules: str) -> Iterator[None]:
+    """Inside, what `multiprocessing` would spawn is forked from a server that has imported
+    `modules`. Windows has no such server, and spawns."""
+    if "forkserver" not in multiprocessing.get_all_start_methods():
+        yield
+        return
+    forking = multiprocessing.get_context("forkserver")
+    forking.set_forkserver_preload([*modules])
+    with mock.patch.object(multiprocessing, "get_context", return_value=forking):
+        yield

@@ -5,14 +5,22 @@ import importlib
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
+from tests import forks
 from tests.imports import ROOT
 
 Bench = Callable[..., str]
+
+
+@pytest.fixture(scope="package", autouse=True)
+def contenders_are_forked() -> Iterator[None]:
+    """Each still has a process of its own."""
+    with forks.in_place_of_spawning("bench.harness"):
+        yield
 
 
 @pytest.fixture

@@ -192,7 +192,7 @@ ONLY_FEW_PACKAGES = """
 import sys
 from importlib.machinery import PathFinder
 
-OURS = {"tokenmill", "bench", "stages", "all_parts"}
+OURS = {"tokenmill", "bench", "stages", "tests", "all_parts"}
 GIVEN = {"torch", "numpy", "safetensors", "pydantic", "ruamel", "filelock", "fsspec", "rich"}
 GIVEN |= {"psutil"}
 TORCH = {"torchgen", "functorch", "sympy", "mpmath", "networkx", "jinja2", "markupsafe"}
@@ -219,6 +219,7 @@ what they need."""
 ALL_PARTS_HERE = """
 import importlib, json, sys
 from bench import gpu
+from tests import forks
 
 def here(command, file, *, limit):
     sys.argv, failed = command[2:], None
@@ -230,10 +231,11 @@ def here(command, file, *, limit):
 
 if __name__ == "__main__":  # a contender imports this, too
     gpu.run_part = here
-    gpu.main()
+    with forks.in_place_of_spawning("bench.harness"):
+        gpu.main()
 """
-"""bench.gpu with all parts in its own process, for each new one imports PyTorch; `run_part` has
-tests of its own."""
+"""bench.gpu with all parts in its own process, for each new one imports PyTorch, and with forked
+contenders; `run_part` has tests of its own."""
 
 
 @pytest.mark.slow
