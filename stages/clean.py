@@ -2,7 +2,6 @@
 counted."""
 
 import os
-from pathlib import Path
 
 from tokenmill.core import paths
 from tokenmill.core.files import write_json
@@ -11,6 +10,7 @@ from tokenmill.data.clean import clean
 from tokenmill.data.params import CleanParams, DataParams
 from tokenmill.display import say
 from tokenmill.executor import ExecutorParams, open_executor
+from tokenmill.formats.raw_text import raw_text
 from tokenmill.words.cleaning import cleaning_in_words
 
 
@@ -27,7 +27,7 @@ def main() -> None:
     params = load(Params)
     with open_executor(params.runtime, threads=os.cpu_count() or 1) as executor:
         report = clean(
-            raw=Path(params.data.raw),
+            raw=raw_text(params.data.raw),
             out=paths.CLEAN,
             params=params.clean,
             encoding=params.data.encoding,

@@ -1,8 +1,6 @@
 """Stage `evaluate`: measure every epoch by losses on fixed documents and answers to fixed
 prompts."""
 
-from pathlib import Path
-
 from tokenmill.core import paths
 from tokenmill.core.files import write_json
 from tokenmill.core.params import load
@@ -15,6 +13,7 @@ from tokenmill.evaluation.document_losses import (
 )
 from tokenmill.evaluation.evaluate import evaluate
 from tokenmill.evaluation.prompts import EvaluateSections
+from tokenmill.formats.raw_text import raw_text
 
 
 def main() -> None:
@@ -25,7 +24,7 @@ def main() -> None:
         models=paths.MODEL,
         tokens=paths.TOKENS,
         tokenizer_file=paths.TOKENIZER,
-        raw=Path(params.data.raw),
+        raw=raw_text(params.data.raw),
         params=params.evaluate,
         device=params.runtime.device,
     )

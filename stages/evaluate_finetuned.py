@@ -1,8 +1,6 @@
 """Stage `evaluate_finetuned`: measure every epoch of a fine-tuned model as `evaluate` measures
 those of its base, and show the answers of both."""
 
-from pathlib import Path
-
 from tokenmill.core import paths
 from tokenmill.core.files import write_json, write_text
 from tokenmill.core.params import load
@@ -10,6 +8,7 @@ from tokenmill.display import say
 from tokenmill.evaluation.evaluate import HeldOut, ask_held_out, evaluate
 from tokenmill.evaluation.prompts import EvaluateSections
 from tokenmill.evaluation.results import read_evaluation
+from tokenmill.formats.raw_text import raw_text
 from tokenmill.formats.records import read_record
 from tokenmill.formats.token_file import read_metadata
 from tokenmill.reports.answers import beside_base
@@ -26,7 +25,7 @@ def main() -> None:
         models=paths.FINETUNED,
         tokens=paths.TOKENS,
         tokenizer_file=paths.TOKENIZER,
-        raw=Path(params.data.raw),
+        raw=raw_text(params.data.raw),
         params=params.evaluate,
         device=params.runtime.device,
     )

@@ -2,6 +2,7 @@
 
 import contextlib
 import logging
+import uuid
 from collections.abc import Iterator
 
 import fsspec
@@ -11,8 +12,8 @@ from fsspec.asyn import sync
 
 @contextlib.contextmanager
 def own_bucket(name: str) -> Iterator[str]:
-    """The URL of a new bucket, which this process and those that it starts can reach. Moto keeps
-    one set of buckets for all servers of a process."""
+    """The URL of a new bucket, whose name begins with `name`, which this process and those that it
+    starts can reach. Moto keeps one set of buckets for all servers of a process."""
     moto = pytest.importorskip("moto.server")
     s3fs = pytest.importorskip("s3fs")
     logging.getLogger("werkzeug").setLevel(logging.ERROR)
@@ -24,8 +25,9 @@ def own_bucket(name: str) -> Iterator[str]:
         for key in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
             patch.setenv(key, "test")
         patch.setenv("AWS_DEFAULT_REGION", "us-east-1")
-        fsspec.filesystem("s3").mkdir(name)
-        yield f"s3://{name}"
+        bucket = f"{name}-{uuid.uuid4().hex}"
+        fsspec.filesystem("s3").mkdir(bucket)
+        yield f"s3://{bucket}"
         for opened in s3fs.S3FileSystem._cache.values():
             sync(opened.loop, opened.s3.close)  # else the collector would, in somebody's test
         s3fs.S3FileSystem.clear_instance_cache()

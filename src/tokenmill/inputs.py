@@ -15,6 +15,7 @@ from typing import Any
 
 from tokenmill.core.errors import UserError
 from tokenmill.core.params import PARAMS_FILE, read_yaml
+from tokenmill.formats.raw_text import Objects, Raw, raw_text
 
 PIPELINE = Path("dvc.yaml")
 
@@ -74,7 +75,7 @@ class Inputs:
         }
 
     def _digests_now(self) -> dict[str, str]:
-        return {path: _digest(Path(path)) for path in self._paths}
+        return {path: _digest(raw_text(path)) for path in self._paths}
 
 
 def _flat(value: Any, name: str = "") -> Iterator[tuple[str, Any]]:
@@ -91,9 +92,13 @@ def _resolved(dependency: Any, values: Mapping[str, Any]) -> str:
     return re.sub(r"\$\{([\w.]+)\}", lambda name: str(values.get(name[1], name[0])), path)
 
 
-def _digest(path: Path) -> str:
-    """A digest of a file, or of all files below a folder except byte code."""
+def _digest(path: Raw) -> str:
+    """A digest of a file, or of all files below a folder except byte code; of objects, what a
+    listing shows."""
     digest = hashlib.sha256()
+    if isinstance(path, Objects):
+        digest.update(repr(sorted(path.versions.items())).encode())
+        return digest.hexdigest()
     for file in _files(path):
         status = file.lstat()
         digest.update(f"{file}\0{status.st_size}\0".encode("utf-8", "surrogateescape"))

@@ -37,6 +37,7 @@ from tokenmill.executor import ExecutorParams
 from tokenmill.finetuning.params import FinetuneSection
 from tokenmill.formats.metrics import TokensMetrics, read_metrics
 from tokenmill.formats.mixture import check_names
+from tokenmill.formats.raw_text import Objects, raw_text
 from tokenmill.formats.records import read_record
 from tokenmill.formats.token_file import too_short
 from tokenmill.model.config import ModelParams
@@ -109,7 +110,7 @@ def way_back(refused: Sequence[str], path: Path) -> str:
         return ""
     try:
         now = dict(_values(read_yaml(path)))
-        then = dict(_values(parse_yaml(committed, path)))
+        then = dict(_values(parse_yaml(committed.encode(), path)))
     except UserError:
         return ""
     changed = [name for name in now | then if repr(now.get(name)) != repr(then.get(name))]
@@ -166,20 +167,24 @@ def refuse_missing_text(params: AllParams) -> None:
     if params.finetune.methods and params.finetune.data:
         wanted["finetune.data"] = params.finetune.data
     for name, value in wanted.items():
-        path = Path(value)
-        is_tracked = any(
-            folder.with_name(f"{folder.name}.dvc").exists()
-            for folder in (path, *path.parents)
-            if folder.name
-        )
-        if path == SAMPLE or is_tracked:
+        place = raw_text(value)
+        if place == SAMPLE or (isinstance(place, Path) and _is_tracked(place)):
             continue
         try:
-            found = find_sources(path, FORMATS, parameter=name).sources
+            found = find_sources(place, FORMATS, parameter=name).sources
         except UserError as error:
             raise ParamsError(PARAMS_FILE, [(name, str(error))]) from None
         if name == "data.raw" and params.data.mixture:
             _check_mixture(params.data.mixture, {source.name.split("/")[0] for source in found})
+
+
+def _is_tracked(path: Path) -> bool:
+    """Whether DVC fetches a file, or a folder above it."""
+    return any(
+        folder.with_name(f"{folder.name}.dvc").exists()
+        for folder in (path, *path.parents)
+        if folder.name
+    )
 
 
 def _check_mixture(mixture: Mapping[str, float], sources: set[str]) -> None:
@@ -194,7 +199,7 @@ def _check_mixture(mixture: Mapping[str, float], sources: set[str]) -> None:
 def refuse_wrong_prompts(params: AllParams) -> None:
     """Refuse a file of prompts beside the raw text that the stage `evaluate` would refuse, hours
     later."""
-    raw = Path(params.data.raw)
+    raw = raw_text(params.data.raw)
     if params.evaluate.prompts == "auto" and raw != SAMPLE:
         prompts_beside(raw)
 
@@ -265,8 +270,10 @@ def _is_same_text(path: Path) -> bool:
         != today["model"]["start_from"]
     ):
         return False  # the start model's tokenizer may be another one
-    raw = path.parent / today["data"]["raw"]
+    raw = raw_text(today["data"]["raw"], path.parent)
     size = next(
         dep["size"] for dep in stages["clean"]["deps"] if dep["path"] == today["data"]["raw"]
     )
+    if isinstance(raw, Objects):
+        return size == sum(size for size, _ in raw.versions.values())
     return size == sum(file.stat().st_size for file in [raw, *raw.rglob("*")] if file.is_file())

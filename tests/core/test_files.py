@@ -147,7 +147,7 @@ OTHER_READERS = {
     "runs/model_code.py": "code of the package",
     "sample/subjects.py": "tables of the package",
     "sample/generator.py": "prompts of the package",
-    "data/sources.py": "refuse_special comes before",
+    "formats/raw_text.py": "refuse_special comes before",
     "training/mirror.py": "a copy of its own",
     "training/resume.py": "DVC's file system",
     "runs/find.py": "DVC's file system",

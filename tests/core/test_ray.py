@@ -2,8 +2,6 @@
 
 import hashlib
 import itertools
-import shutil
-import tempfile
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -17,6 +15,7 @@ import pytest
 
 import tokenmill
 from tests.buckets import own_bucket
+from tests.clusters import NODE, own_cluster
 from tests.data.material import parameters
 from tests.tokens.clean_text import PROSE, write_clean
 from tests.tokens.packing import pack_here
@@ -36,13 +35,8 @@ from tokenmill.tokens.params import TokenizeParams, TokenizerParams
 from tokenmill.tokens.train_tokenizer import train_tokenizer
 
 ray: Any = pytest.importorskip("ray", reason="ray is not installed: pip install -e '.[ray]'")
-cluster_utils: Any = pytest.importorskip("ray.cluster_utils")
 
 pytestmark = pytest.mark.slow
-NODE = {"object_store_memory": 100 << 20}
-HEAD = NODE | {"include_dashboard": False, "_system_config": {"health_check_period_ms": 500}}
-"""A refused connection counts soon, so that a death is seen within seconds; a slow answer has as
-long as ever."""
 
 
 @pytest.fixture(scope="module")
@@ -53,20 +47,9 @@ def bucket() -> Iterator[str]:
 
 @pytest.fixture(scope="module")
 def cluster(bucket: str) -> Iterator[Any]:
-    """Two nodes of one core that reach the bucket; nothing of them is left afterwards, in a folder
-    with a name short enough for sockets."""
-    folder = tempfile.mkdtemp(prefix="ray-", dir="/tmp")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("RAY_TMPDIR", folder)
-        patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
-        patch.delenv("RAY_ADDRESS", raising=False)
-        nodes = cluster_utils.Cluster(initialize_head=True, head_node_args=HEAD | {"num_cpus": 1})
-        try:
-            nodes.add_node(num_cpus=1, **NODE)
-            yield nodes
-        finally:
-            nodes.shutdown()
-            shutil.rmtree(folder)
+    """Two nodes that reach the bucket."""
+    with own_cluster() as nodes:
+        yield nodes
 
 
 @pytest.fixture(scope="module")

@@ -53,7 +53,7 @@ READERS: dict[str, Callable[[], Reader]] = {
         f"txt{archive}": lambda archive=archive: reader_of(f".txt{archive}")
         for archive in (".gz", ".zst", ".xz")
     },
-    "params": lambda: lambda data: parse_yaml(data.decode("utf-8", "replace"), PATH),
+    "params": lambda: lambda data: parse_yaml(data, PATH),
     "metadata": lambda: lambda data: parse_record(data, TokenMetadata, source=PATH, way_out=""),
     "manifest": lambda: lambda data: parse_record(data, Manifest, source=PATH, way_out=""),
     "evaluation": lambda: lambda data: parse_record(data, Evaluation, source=PATH, way_out=""),

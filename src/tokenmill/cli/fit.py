@@ -36,9 +36,8 @@ def add_arguments(parser: Parser) -> None:
     parser.add_argument(
         "path",
         nargs="?",
-        type=Path,
         metavar="PATH",
-        help="a file or folder of text (default: data.raw)",
+        help="a file or folder of text, or s3://bucket/prefix (default: data.raw)",
     )
     amount = parser.add_mutually_exclusive_group(required=True)
     amount.add_argument("--minutes", type=positive, metavar="N", help="of training")
@@ -82,7 +81,7 @@ def run(options: argparse.Namespace) -> None:
         say(NEXT)
 
 
-def params_for(path: Path | None) -> "AllParams":
+def params_for(path: str | None) -> "AllParams":
     """The parameters of this project with the text at `path` as `data.raw`, if there is one."""
     from tokenmill.core.params import PARAMS_FILE  # noqa: PLC0415 (pydantic)
     from tokenmill.schema import check_all  # noqa: PLC0415
@@ -93,9 +92,14 @@ def params_for(path: Path | None) -> "AllParams":
     return params_with({"data.raw": as_raw(path)}, PARAMS_FILE)
 
 
-def as_raw(path: Path) -> str:
-    """A path as `data.raw` has it: relative to this project if it is in it, else absolute."""
-    whole = path.expanduser().resolve()
+def as_raw(path: str) -> str:
+    """A path as `data.raw` has it: relative to this project if it is in it, else absolute. A URL
+    stays as it is."""
+    from tokenmill.core.params import is_url  # noqa: PLC0415 (pydantic)
+
+    if is_url(path):
+        return path
+    whole = Path(path).expanduser().resolve()
     return (whole.relative_to(Path.cwd()) if whole.is_relative_to(Path.cwd()) else whole).as_posix()
 
 

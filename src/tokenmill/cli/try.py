@@ -33,7 +33,9 @@ runs the pipeline. Only training is counted; cleaning and evaluation come on top
 
 def add_arguments(parser: Parser) -> None:
     """Declare the text and the time."""
-    parser.add_argument("path", type=Path, metavar="PATH", help="a file or folder of text")
+    parser.add_argument(
+        "path", metavar="PATH", help="a file or folder of text, or s3://bucket/prefix"
+    )
     parser.add_argument(
         "--minutes", type=positive, default=3.0, metavar="N", help="of training (default 3)"
     )

@@ -286,6 +286,7 @@ def newest_answers(project: Path, weights: Path, tokenizer_file: Path) -> list[t
     from tokenmill.evaluation.evaluate import continuation  # noqa: PLC0415
     from tokenmill.evaluation.generate import Sampling  # noqa: PLC0415
     from tokenmill.evaluation.prompts import EvaluateParams, RawText, chosen_prompts, encode_prompts  # noqa: PLC0415
+    from tokenmill.formats.raw_text import raw_text  # noqa: PLC0415
     from tokenmill.formats.tokenizer import read_tokenizer  # noqa: PLC0415
     from tokenmill.model.huggingface import load_model  # noqa: PLC0415
 
@@ -298,7 +299,7 @@ def newest_answers(project: Path, weights: Path, tokenizer_file: Path) -> list[t
     tokenizer = read_tokenizer(tokenizer_file)
     model = load_model(weights)
     context = model.config.context_length
-    raw = project / params.data.raw
+    raw = raw_text(params.data.raw, project)
     tokens = project / paths.TOKENS
     chosen = chosen_prompts(params.evaluate, raw, tokens, tokenizer, context_length=context)
     sampling = Sampling(max_new_tokens=params.evaluate.max_new_tokens)

@@ -228,6 +228,32 @@ def enough_room(path: Path, needed: Callable[[], int]) -> Iterator[None]:
         ) from None
 
 
+@contextlib.contextmanager
+def failing(address: str, verb: str, *, missing: str | None = None) -> Iterator[None]:
+    """Within this block, turn what a file system raises into a sentence.
+
+    Args:
+        address: what the block works on.
+        verb: what could not be done with it, such as `read`.
+        missing: the way out if it is not there.
+    """
+    try:
+        yield
+    except UserError:
+        raise
+    # Every file system fails in its own ways
+    except Exception as error:
+        if isinstance(error, OSError) and error.errno in DISK_FULL:
+            raise
+        if missing and isinstance(error, FileNotFoundError):
+            raise UserError(f"{address} is missing; {missing}.") from None
+        why = " ".join(str(error).split()) or type(error).__name__
+        raise UserError(
+            f"{address} cannot be {verb} ({why}); look at network and credentials of "
+            f"{socket.gethostname()}, then type the same command again."
+        ) from None
+
+
 def write_text(path: Path, text: str) -> None:
     """Write `text` as UTF-8 with `\\n` line ends on every system."""
     with write_atomic(path) as file:

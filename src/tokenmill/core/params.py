@@ -44,26 +44,51 @@ DeviceName = Literal["auto", "cpu", "cuda", "mps"]
 """The values of `runtime.device`."""
 
 
+def is_url(place: str) -> bool:
+    """Whether a place is named by a URL, and not by a path."""
+    return "://" in place
+
+
 def _shared_place(value: str) -> str:
-    """Refuse a relative path, and a URL that opens something by itself, without repeating it."""
-    if "://" not in value:
-        if not Path(value).expanduser().is_absolute():
-            raise ValueError(
-                f"{value!r} must be an absolute path or a URL, because DVC also runs stages in "
-                "temporary copies."
-            )
-        return value
-    parts = urlsplit(value)
-    if parts.password or parts.query or parts.fragment or "::" in value:
+    """Refuse a relative path, and a URL that opens something by itself."""
+    if is_url(value):
+        _refuse_secrets(value)
+    elif not Path(value).expanduser().is_absolute():
         raise ValueError(
-            "it must be an address without password and query, such as s3://bucket/prefix; keep "
-            "keys in the environment, or where the tools of the service look for them."
+            f"{value!r} must be an absolute path or a URL, because DVC also runs stages in "
+            "temporary copies."
         )
     return value
 
 
+def _raw_place(value: str) -> str:
+    """Refuse a URL that opens something by itself, or of what is not read where it is."""
+    if is_url(value):
+        _refuse_secrets(value)
+        parts = urlsplit(value)
+        if parts.scheme != "s3" or not parts.netloc:
+            raise ValueError(
+                f"{value!r} must be a path or s3://bucket/prefix; what is at another address "
+                "`tokenmill fetch ADDRESS` brings here."
+            )
+    return value
+
+
+def _refuse_secrets(url: str) -> None:
+    """Refuse a URL that opens something by itself, without repeating it."""
+    parts = urlsplit(url)
+    if parts.password or parts.query or parts.fragment or "::" in url:
+        raise ValueError(
+            "it must be an address without password and query, such as s3://bucket/prefix; keep "
+            "keys in the environment, or where the tools of the service look for them."
+        )
+
+
 SharedPlace = Annotated[str, AfterValidator(_shared_place)]
 """A place that several machines share: an absolute path, or a URL that fsspec knows."""
+
+RawPlace = Annotated[str, Field(min_length=1), AfterValidator(_raw_place)]
+"""Where raw text is: a path, or the URL of an object or of a folder of objects in S3."""
 
 MOST_TIMES = 1000
 """The most times that an epoch may see a source."""
@@ -143,7 +168,7 @@ View = TypeVar("View", bound=Section)
 class ParamsError(UserError):
     """Parameters are wrong; the message has a line for each of them."""
 
-    def __init__(self, path: Path, problems: Sequence[tuple[str, str]]):
+    def __init__(self, path: object, problems: Sequence[tuple[str, str]]):
         """Join `problems`, each the dotted name of a parameter or section and a sentence."""
         self.parameters = [name for name, _ in problems]
         head = f"{path}: " if len(problems) == 1 else f"{path} has {len(problems)} problems:\n  "
@@ -164,34 +189,46 @@ def load(view: type[View], path: Path = PARAMS_FILE) -> View:
         ParamsError: values of these sections are wrong; lists every problem with the parameter's
             name, its value and the way out.
     """
-    content = read_yaml(path, tuple(view.model_fields))
+    return parse(view, _content(path), path)
+
+
+def parse(view: type[View], data: bytes, path: object) -> View:
+    """The same from the content of a file, which error messages call `path`."""
+    content = parse_yaml(data, path, tuple(view.model_fields))
     return validate(
         view, {name: content[name] for name in view.model_fields if name in content}, path
     )
 
 
-def read_yaml(path: Path, names: Sequence[str] = ("model", "train")) -> dict[str, Any]:
-    """The top-level mapping of a YAML file, as DVC reads it. An error names what it must hold, as
-    `names`."""
+def read_yaml(path: Path) -> dict[str, Any]:
+    """The top-level mapping of a YAML file, as DVC reads it."""
+    return parse_yaml(_content(path), path)
+
+
+def _content(path: Path) -> bytes:
     try:
-        text = read_bytes(path).decode("utf-8")
+        return read_bytes(path)
     except FileNotFoundError:
         raise UserError(
             f"{path} is missing in {Path.cwd()}; run the command in the project's root."
         ) from None
+
+
+def parse_yaml(
+    data: bytes, path: object, names: Sequence[str] = ("model", "train")
+) -> dict[str, Any]:
+    """Parse the content of a YAML file, which must hold a mapping; error messages call it `path`,
+    and name what it must hold, as `names`.
+
+    Raises:
+        UserError: also if it is not UTF-8, or if aliases make it longer than MOST_VALUES.
+    """
+    try:
+        text = data.decode("utf-8")
     except UnicodeDecodeError as error:
         raise UserError(
             f"{path} is not UTF-8 text ({error.reason} at byte {error.start}); save it as UTF-8."
         ) from None
-    return parse_yaml(text, path, names)
-
-
-def parse_yaml(text: str, path: Path, names: Sequence[str] = ("model", "train")) -> dict[str, Any]:
-    """Parse a YAML file's text, which must hold a mapping; error messages call it `path`.
-
-    Raises:
-        UserError: also if aliases make it longer than MOST_VALUES.
-    """
     try:
         content = copy.deepcopy(_loaded(text))
     # ValueError: a number of 10,000 digits, or an impossible date
@@ -223,7 +260,7 @@ def _loaded(text: str) -> Any:
     return YAML(typ="safe", pure=True).load(text)
 
 
-def validate(view: type[View], content: dict[str, Any], path: Path) -> View:
+def validate(view: type[View], content: dict[str, Any], path: object) -> View:
     """Check `content` against `view`; `path` is where it comes from."""
     try:
         params = view.model_validate(content)

@@ -32,13 +32,14 @@ from tokenmill.display import Progress
 from tokenmill.executor import Executor, Task
 from tokenmill.formats.chat_columns import as_lines, change_text
 from tokenmill.formats.metrics import CleanReport, Example, Letters
+from tokenmill.formats.raw_text import Raw, holds
 from tokenmill.formats.shards import SCHEMA, SHARD_BYTES
 from tokenmill.words.cleaning import dropped_in_words, letters_warning
 
 
 def clean(
     *,
-    raw: Path,
+    raw: Raw,
     out: Path,
     params: CleanParams,
     encoding: str = "auto",
@@ -57,10 +58,10 @@ def clean(
     Raises:
         UserError: a file cannot be read, or no document is kept.
     """
-    if raw.resolve() in [out.resolve(), *out.resolve().parents]:
+    if written := [place for place in (str(out), store) if place and holds(raw, place)]:
         raise UserError(
-            f"{parameter} ({raw}) holds {out}, which this stage writes; set {parameter} to the raw "
-            "text alone."
+            f"{parameter} ({raw}) holds {written[0]}, which this stage writes; set {parameter} to "
+            "the raw text alone."
         )
     found = find_sources(raw, FORMATS, encoding, parameter)
     tally = Tally()

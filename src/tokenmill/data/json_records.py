@@ -39,21 +39,21 @@ def read_json(
     blocks: Iterable[bytes], source: Source, params: CleanParams, tally: Tally, first: bool
 ) -> Iterator[str]:
     """The texts of a JSON file, or of a part that `cut_json` gives."""
-    name = str(source.path)
+    name = source.location
     if first:
         records = json_values(bounded_json(blocks, name), name)
     else:
         records = json_values(blocks, name)  # which cut_json has looked at
         next(records, None)
-    return record_texts(records, source.path, params.columns, tally, first=first)
+    return record_texts(records, source.location, params.columns, tally, first=first)
 
 
 def read_json_lines(
     blocks: Iterable[bytes], source: Source, params: CleanParams, tally: Tally, first: bool
 ) -> Iterator[str]:
     """The texts of a file of JSON lines, or of some of its lines."""
-    records = json_lines(blocks, str(source.path), tally, first=first)
-    return record_texts(records, source.path, params.columns, tally, first=first)
+    records = json_lines(blocks, source.location, tally, first=first)
+    return record_texts(records, source.location, params.columns, tally, first=first)
 
 
 def cut_json_lines(
@@ -73,7 +73,7 @@ def cut_json(
     Raises:
         UserError: as `bounded_json`.
     """
-    name = str(source.path)
+    name = source.location
     structure = _Structure(name)
     parts: list[bytes] = []
     held = 0

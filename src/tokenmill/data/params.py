@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from tokenmill.core.params import MixtureParams, Section
+from tokenmill.core.params import MixtureParams, RawPlace, Section
 from tokenmill.data.filters import FilterParams
 
 Mode = Literal["strict", "balanced", "lenient", "none"]
@@ -17,12 +17,14 @@ Mask = Literal["email", "phone", "card", "ip"]
 class DataParams(MixtureParams, extra="forbid"):
     """Where the raw text is, and how often training sees its parts."""
 
-    raw: Annotated[str, Field(min_length=1)]
+    raw: RawPlace
     """A file or a folder (read recursively) of text, chats or tables, also compressed; README lists
     the formats. Files named `test` beside others named `train` or `valid` are held out: nothing is
     trained on them.
 
-    Outside the repository give an absolute path, or queued experiments do not find it.
+    Outside the repository give an absolute path, or queued experiments do not find it. Or
+    `s3://bucket/prefix`, an object or a folder of objects, which is read where it is; DVC knows it
+    by its ETags, and needs no copy of it.
     """
 
     encoding: str

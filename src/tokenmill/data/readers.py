@@ -5,10 +5,14 @@ under its ending.
 """
 
 import csv
+import functools
 import io
 import itertools
 import re
+import shutil
 import tempfile
+import threading
+import weakref
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +21,7 @@ from typing import Any, TypeAlias
 import polars as pl
 
 from tokenmill.core.errors import UserError
+from tokenmill.core.params import is_url
 from tokenmill.data.encoding import DAMAGE, damage_handler, decode, read_utf8, without_damage
 from tokenmill.data.json_records import (
     cut_json,
@@ -227,8 +232,8 @@ def read_csv(
     blocks: Iterable[bytes], source: Source, params: CleanParams, tally: Tally, first: bool
 ) -> Iterator[str]:
     """The texts of a CSV file."""
-    rows = csv_rows(blocks, str(source.path), tally)
-    return record_texts(rows, source.path, params.columns, tally, first=first)
+    rows = csv_rows(blocks, source.location, tally)
+    return record_texts(rows, source.location, params.columns, tally, first=first)
 
 
 def csv_rows(blocks: Iterable[bytes], name: str, tally: Tally) -> Iterator[dict[str, str]]:
@@ -295,7 +300,7 @@ def read_parquet(
     """
     rows = _rows(_batches(source, params.columns, advance, place), tally)
     is_first = place is None or place.start == 0
-    return record_texts(rows, source.path, params.columns, tally, first=is_first)
+    return record_texts(rows, source.location, params.columns, tally, first=is_first)
 
 
 def cut_parquet(
@@ -330,18 +335,43 @@ def _batches(
     """The rows of a parquet file, with the columns that may hold text.
 
     A compressed file is unpacked to a temporary file first, because parquet is read from its end.
+    An object is copied to one: polars could read it where it is, but would look for keys of its
+    own, in other places.
     """
-    if source.compression is None:
+    if source.compression is None and not is_url(source.location):
         with opened(source):
-            yield from _table(source.path, source, columns, place)
+            yield from _table(source.location, source, columns, place)
         advance(source.size)
-        return
-    with tempfile.TemporaryDirectory() as folder:
-        unpacked = Path(folder, "unpacked.parquet")
-        with unpacked.open("wb") as file:
-            for block in blocks(source, advance):
-                file.write(block)
-        yield from _table(unpacked, source, columns, place)
+    elif source.compression is None:
+        with _copying:
+            copy = _copy(source)
+        yield from _table(copy.path, source, columns, place)
+        advance(source.size)
+    else:
+        unpacked = _Unpacked(source, advance)
+        yield from _table(unpacked.path, source, columns, place)
+
+
+class _Unpacked:
+    """A temporary file with the decompressed bytes of a source, which goes with this object."""
+
+    def __init__(self, source: Source, advance: Advance = lambda _: None):
+        folder = tempfile.mkdtemp(prefix="tokenmill-")
+        # Also at the end of the process
+        weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
+        self.path = str(Path(folder, "table.parquet"))
+        with Path(self.path).open("wb") as file:
+            file.writelines(blocks(source, advance))
+
+
+_copying = threading.Lock()
+
+
+@functools.lru_cache(maxsize=2)
+def _copy(source: Source) -> _Unpacked:
+    """The copy that this process has of an object. There may be two of them: that of the object
+    which workers read, and that of the next one, which is being cut."""
+    return _Unpacked(source)
 
 
 _TOO_LONG = "\0too long"
@@ -350,14 +380,14 @@ name."""
 
 
 def _table(
-    path: Path, source: Source, columns: list[str] | None, place: range | None
+    path: str, source: Source, columns: list[str] | None, place: range | None
 ) -> Iterator[pl.DataFrame]:
     try:
         table = pl.scan_parquet(path, glob=False)
         schema = table.collect_schema()
         wanted = [name for name in schema if name in (KEYS if columns is None else columns)]
         if not wanted:
-            raise no_text(source.path, schema.names(), columns)
+            raise no_text(source.location, schema.names(), columns)
         rows = table if place is None else table.slice(place.start, len(place))
         yield from rows.select(_bounded(wanted, schema)).collect_batches(
             chunk_size=PARQUET_ROWS, maintain_order=True
@@ -365,7 +395,7 @@ def _table(
     except (pl.exceptions.PolarsError, OSError) as error:
         reason = " ".join(str(error).split())[:160]
         raise UserError(
-            f"{source.path} is not a readable parquet file ({reason}); get it again."
+            f"{source.location} is not a readable parquet file ({reason}); get it again."
         ) from None
 
 

@@ -3,7 +3,6 @@ that are named."""
 
 import reprlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import orjson
@@ -35,17 +34,17 @@ KEYS = frozenset(
 
 def record_texts(
     records: Iterable[Any],
-    path: Path,
+    name: str,
     columns: Sequence[str] | None,
     tally: Tally,
     *,
     first: bool = True,
 ) -> Iterator[str]:
-    """The texts of the records of the file `path`. Records without text are counted in `tally`.
+    """The texts of the records of the file `name`. Records without text are counted in `tally`.
 
     Args:
         records: the records in order.
-        path: the file, which errors name.
+        name: the file's path or URL, for error messages.
         columns: the columns that hold the text; None finds the usual shapes.
         tally: counts what is dropped.
         first: whether these records begin the file.
@@ -55,7 +54,7 @@ def record_texts(
     """
     for record in records:
         if first and columns is not None and set(columns) - set(_keys(record)):
-            raise no_text(path, _keys(record), columns)
+            raise no_text(name, _keys(record), columns)
         try:
             text = text_of(record) if columns is None else join(record, columns)
         except RecursionError:  # lists within lists
@@ -63,7 +62,7 @@ def record_texts(
         if text is not None:
             yield text
         elif first:
-            raise no_text(path, _keys(record), columns)
+            raise no_text(name, _keys(record), columns)
         else:
             tally.drop("no_text", plain(_shown(record)))
         first = False
@@ -76,7 +75,7 @@ def _shown(record: Any) -> str:
         return reprlib.repr(record)
 
 
-def no_text(path: Path, keys: Sequence[str], columns: Sequence[str] | None) -> UserError:
+def no_text(name: str, keys: Sequence[str], columns: Sequence[str] | None) -> UserError:
     """The error for a file without text; `keys` are the keys or columns that it has."""
     shown = [reprlib.repr(key)[1:-1] for key in keys[:20]]
     there = (
@@ -84,10 +83,10 @@ def no_text(path: Path, keys: Sequence[str], columns: Sequence[str] | None) -> U
     )
     if columns is None:
         return UserError(
-            f"{path} has no text in a known shape (it has: {there}); set clean.columns to those "
+            f"{name} has no text in a known shape (it has: {there}); set clean.columns to those "
             "that hold the text."
         )
-    return UserError(f"{path} lacks clean.columns ({', '.join(columns)}); it has: {there}.")
+    return UserError(f"{name} lacks clean.columns ({', '.join(columns)}); it has: {there}.")
 
 
 def text_of(record: Any) -> str | None:

@@ -4,7 +4,6 @@ report."""
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 
 import numpy as np
 import polars as pl
@@ -23,6 +22,7 @@ from tokenmill.formats.metrics import (
     Letters,
     Others,
 )
+from tokenmill.formats.raw_text import Raw
 from tokenmill.languages import detect_languages
 
 EXAMPLES = 3
@@ -153,7 +153,7 @@ def _others(tally: Tally, found: Found, listed: set[str]) -> Others:
 
 
 def report_on(
-    tally: Tally, found: Found, raw: Path, params: CleanParams, encoding: str
+    tally: Tally, found: Found, raw: Raw, params: CleanParams, encoding: str
 ) -> CleanReport:
     """Make the report about what the stage `clean` read, kept and dropped."""
     bins = range(1 + max(tally.lengths_read | tally.lengths_kept, default=0))

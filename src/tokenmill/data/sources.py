@@ -15,7 +15,7 @@ import re
 import zipfile
 import zlib
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 from typing import IO, Any, NamedTuple
@@ -24,7 +24,9 @@ import zstandard
 
 from tokenmill.core.errors import UserError
 from tokenmill.core.files import refuse_special
+from tokenmill.core.params import is_url
 from tokenmill.core.paths import PROMPTS_FILE, SAMPLE
+from tokenmill.formats.raw_text import Objects, Raw, Version, changed, open_file, version_of
 from tokenmill.words.cleaning import skipped_in_words
 
 COMPRESSIONS = (".gz", ".zst", ".bz2", ".xz")
@@ -63,6 +65,9 @@ LFS_POINTER = b"version https://git-lfs.github.com/spec/"
 """The beginning of the text (about 130 bytes) that stands in place of a large file where git has no
 LFS."""
 
+POINTER_BYTES = 1024
+"""Bytes that such a text has at most."""
+
 BROKEN = (lzma.LZMAError, zstandard.ZstdError, zipfile.BadZipFile, NotImplementedError)
 """What the libraries raise of an archive that they cannot read."""
 
@@ -75,7 +80,7 @@ class Source:
     """One file to read. There may be millions of them."""
 
     location: str
-    """The file's path."""
+    """The path of the file, or the URL of the object."""
     name: str
     """The file's path relative to data.raw, in POSIX form (the file's own name if data.raw is a
     file)."""
@@ -85,18 +90,12 @@ class Source:
     """One of COMPRESSIONS, or ZIP; None if the file is not compressed."""
     size: int
     """The size on disk in bytes; for a file in an archive, its own packed size."""
-    version: tuple[int, int]
-    """The size of the file at `path`, and when it was last written, in nanoseconds. This shows
-    whether the file changes while it is read."""
+    version: Version
+    """That of what is at `location`. It shows whether the file changes while it is read."""
     encoding: str = "auto"
     """The encoding of its text, by Python's own name for it; `auto` finds it."""
     member: int | None = None
     """In an archive, its number there."""
-
-    @property
-    def path(self) -> Path:
-        """The file's path, for error messages and other libraries."""
-        return Path(self.location)
 
 
 class Part(NamedTuple):
@@ -120,7 +119,7 @@ class Found:
 
 
 def find_sources(
-    raw: Path, formats: Collection[str], encoding: str = "auto", parameter: str = "data.raw"
+    raw: Raw, formats: Collection[str], encoding: str = "auto", parameter: str = "data.raw"
 ) -> Found:
     """The files at `raw` of the given formats (endings such as `.txt`), in bytewise order of their
     names.
@@ -131,30 +130,25 @@ def find_sources(
     """
     readable = f"{' '.join(formats)}, each also {' '.join(COMPRESSIONS)}, or in a {ZIP}"
     if not raw.exists():
-        own = (
-            f"set {parameter} to a file or folder of {readable} "
-            "(`tokenmill fetch` brings an address here)"
-        )
-        way_out = "`dvc repro sample` writes it" if raw.match(SAMPLE.as_posix()) else own
-        raise UserError(f"{parameter} ({raw}) does not exist; {way_out}.")
+        raise _missing(raw, parameter, readable)
     encoding = encoding if encoding == "auto" else codecs.lookup(encoding).name
     sources: list[Source] = []
     skipped: Counter[str] = Counter()
-    for path, name, is_plain in _files(raw) if raw.is_dir() else [(str(raw), raw.name, False)]:
+    for path, name, is_plain in _entries(raw):
         ending = _suffix(name)
         compression = ending if ending in COMPRESSIONS else None
         kind = _suffix(name[: -len(ending)]) if compression else ending
         if kind not in formats and ending != ZIP:
             skipped[ending] += 1
             continue
-        if not is_plain:
-            refuse_special(Path(path), raw, parameter)
-        source = _source(path, name, kind, compression, encoding)
+        version = _listed(path, raw, parameter, is_plain=is_plain)
+        printable = os.fsencode(name).decode("utf-8", "replace")  # a Linux name may be any bytes
+        source = Source(path, printable, kind, compression, version[0], version, encoding)
         if ending == ZIP:
             sources += _members(source, formats, skipped)
         else:
             sources.append(source)
-    if not sources and not raw.is_dir() and raw.suffix.lower() != ZIP:
+    if not sources and not raw.is_dir() and _suffix(raw.name) != ZIP:
         raise UserError(
             f"{parameter} ({raw}) has no known format; give a file that ends in {readable}."
         )
@@ -168,6 +162,16 @@ def find_sources(
     return Found(read, dict(sorted(skipped.items())), held_out)
 
 
+def _missing(raw: Raw, parameter: str, readable: str) -> UserError:
+    way_out = (
+        f"set {parameter} to a file or folder of {readable} "
+        "(`tokenmill fetch` brings an address here)"
+    )
+    if isinstance(raw, Path) and raw.match(SAMPLE.as_posix()):
+        way_out = "`dvc repro sample` writes it"
+    return UserError(f"{parameter} ({raw}) does not exist; {way_out}.")
+
+
 def _split(sources: list[Source]) -> tuple[list[Source], list[Source]]:
     """The files that are read, and those that are held out."""
     held_out = [source for source in sources if HELD_OUT_NAME.search(source.name)]
@@ -178,9 +182,22 @@ def _split(sources: list[Source]) -> tuple[list[Source], list[Source]]:
     return read, held_out
 
 
+def _entries(raw: Raw) -> Iterable[tuple[str, str, bool]]:
+    """The path or URL of every file at `raw` that is not hidden, the path relative to `raw`, and
+    whether it is surely a regular file. Links to folders are not followed."""
+    if not raw.is_dir():
+        return [(str(raw), raw.name, False)]
+    return _objects(raw) if isinstance(raw, Objects) else _files(raw)
+
+
+def _objects(raw: Objects) -> Iterator[tuple[str, str, bool]]:
+    for url in raw.versions:
+        name = url.removeprefix(f"{raw}/")
+        if name != PROMPTS_FILE and not any(part.startswith(".") for part in name.split("/")):
+            yield url, name, True
+
+
 def _files(raw: Path) -> Iterator[tuple[str, str, bool]]:
-    """The path of every file under `raw` that is not hidden, the path relative to `raw`, and
-    whether it is a regular file. Links to folders are not followed."""
     waiting = [(str(raw), "")]
     while waiting:
         folder, name = waiting.pop()
@@ -205,17 +222,24 @@ def _suffix(name: str) -> str:
     return name[dot:].lower() if 0 <= dot < len(name) - 1 else ""
 
 
-def _source(path: str, name: str, kind: str, compression: str | None, encoding: str) -> Source:
-    """A file that may be read, as a source."""
-    printable = os.fsencode(name).decode("utf-8", "replace")  # a Linux name may be any bytes
+def _listed(path: str, raw: Raw, parameter: str, *, is_plain: bool) -> Version:
+    """The version of a file that may be read. An object is looked at when it is read."""
+    if isinstance(raw, Objects):
+        return raw.versions[path]
+    if not is_plain:
+        refuse_special(Path(path), raw, parameter)
     status = os.stat(path)  # noqa: PTH116 (ten times as fast)
-    if status.st_size < 1024 and _begins_with(path, LFS_POINTER):
+    if status.st_size < POINTER_BYTES:
+        _refuse_pointer(path, _beginning(path))
+    return status.st_size, status.st_mtime_ns
+
+
+def _refuse_pointer(location: str, beginning: bytes) -> None:
+    if beginning.startswith(LFS_POINTER):
         raise UserError(
-            f"{path} is a pointer of Git LFS, not the text; `git lfs pull` in its repository, or "
-            "`tokenmill fetch`."
+            f"{location} is a pointer of Git LFS, not the text; `git lfs pull` in its repository, "
+            "or `tokenmill fetch`."
         )
-    version = (status.st_size, status.st_mtime_ns)
-    return Source(path, printable, kind, compression, status.st_size, version, encoding)
 
 
 def _members(whole: Source, formats: Collection[str], skipped: Counter[str]) -> Iterator[Source]:
@@ -227,9 +251,9 @@ def _members(whole: Source, formats: Collection[str], skipped: Counter[str]) -> 
     """
     try:
         with opened(whole):
-            members = _archive(whole.path, whole.version).infolist()
+            members = _archive(whole.location, whole.version).infolist()
     except BROKEN as error:
-        raise UserError(f"{whole.path} is a broken archive ({error}); get it again.") from None
+        raise UserError(f"{whole.location} is a broken archive ({error}); get it again.") from None
     is_export = any(EXPORT.fullmatch(PurePosixPath(one.filename).name) for one in members)
     for number, member in enumerate(members):
         path = PurePosixPath(member.filename)
@@ -243,7 +267,9 @@ def _members(whole: Source, formats: Collection[str], skipped: Counter[str]) -> 
             continue
         if member.flag_bits & 1 or member.compress_type not in ZIP_METHODS:
             why = "has a password" if member.flag_bits & 1 else "is packed in a rare way"
-            raise UserError(f"{whole.path}: {path} {why}; unpack the archive and give the folder.")
+            raise UserError(
+                f"{whole.location}: {path} {why}; unpack the archive and give the folder."
+            )
         yield replace(
             whole,
             name=f"{whole.name}/{path}",
@@ -254,15 +280,14 @@ def _members(whole: Source, formats: Collection[str], skipped: Counter[str]) -> 
         )
 
 
-def _begins_with(path: str, start: bytes) -> bool:
-    """Whether a file begins with these bytes. False if it cannot be read; reading it later raises
-    the error."""
+def _beginning(path: str) -> bytes:
+    """The first bytes of a file; none if it cannot be read: reading it later raises the error."""
     try:
         descriptor = os.open(path, os.O_RDONLY)
     except OSError:
-        return False
+        return b""
     try:
-        return os.read(descriptor, len(start)) == start
+        return os.read(descriptor, len(LFS_POINTER))
     finally:
         os.close(descriptor)
 
@@ -281,7 +306,7 @@ def blocks(source: Source, advance: Advance = lambda _: None) -> Iterator[bytes]
         if isinstance(error, OSError) and error.errno is not None:
             raise
         raise UserError(
-            f"{source.path} is a broken archive ({error or 'it ends too early'}); get it again."
+            f"{source.location} is a broken archive ({error or 'it ends too early'}); get it again."
         ) from None
 
 
@@ -293,25 +318,25 @@ def opened(source: Source) -> Iterator[IO[bytes]]:
         UserError: the file may not be read, or it has changed by the end of the block.
     """
     try:
-        with open(source.location, "rb") as file:  # noqa: PTH123 (a path costs as much as the file)
+        with open_file(source.location) as file:
+            if is_url(source.location) and source.version[0] < POINTER_BYTES:
+                _refuse_pointer(source.location, file.peek(len(LFS_POINTER)))
             yield file
-            now = os.fstat(file.fileno())
+            now = version_of(file)
     except PermissionError:
         raise not_permitted(source) from None
     except FileNotFoundError:
         raise UserError(
-            f"{source.path} disappeared while it was read; run `dvc repro` again."
+            f"{source.location} disappeared while it was read; run `dvc repro` again."
         ) from None
-    if (now.st_size, now.st_mtime_ns) != source.version:
-        raise UserError(
-            f"{source.path} changed while it was read; run `dvc repro` again when it is complete."
-        )
+    if now != source.version:
+        raise changed(source.location)
 
 
 def not_permitted(source: Source) -> UserError:
     """The error for a file that may not be read."""
     return UserError(
-        f"{source.path} may not be read (permission denied); chmod +r it or move it away."
+        f"{source.location} may not be read (permission denied); chmod +r it or move it away."
     )
 
 
@@ -334,15 +359,15 @@ def _decompressed(source: Source, file: IO[bytes], advance: Advance) -> Iterator
 
 
 @functools.lru_cache(maxsize=1)
-def _archive(path: Path, _version: tuple[int, int]) -> zipfile.ZipFile:
+def _archive(location: str, _version: Version) -> zipfile.ZipFile:
     """An archive, open: its list of files is read once, and not again for each of them."""
-    return zipfile.ZipFile(path)
+    return zipfile.ZipFile(open_file(location) if is_url(location) else location)
 
 
 def _unzipped(source: Source, advance: Advance) -> Iterator[bytes]:
     """A file of an archive; at its end its checksum is compared."""
     assert source.member is not None
-    archive = _archive(source.path, source.version)
+    archive = _archive(source.location, source.version)
     member = archive.infolist()[source.member]
     read = 0
     reported = 0

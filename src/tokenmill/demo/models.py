@@ -147,6 +147,6 @@ def _loss(measured: TrainMetrics | None) -> str:
 
 def _settings(params: str | None) -> dict[str, str]:
     try:
-        return settings(parse_yaml(params or "{}", PARAMS_FILE))
+        return settings(parse_yaml((params or "{}").encode(), PARAMS_FILE))
     except UserError:
         return {}

@@ -13,12 +13,13 @@ import torch
 
 from tokenmill.core import paths
 from tokenmill.core.errors import UserError
-from tokenmill.core.params import PARAMS_FILE
+from tokenmill.core.params import PARAMS_FILE, is_url
 from tokenmill.data.readers import FORMATS
 from tokenmill.data.sources import find_sources
 from tokenmill.doctor import dvc, environment, objects
 from tokenmill.doctor.environment import Check, Finding, Project, ok, problem, warning
 from tokenmill.doctor.limits import is_writable
+from tokenmill.formats.raw_text import holds, raw_text
 from tokenmill.formats.token_file import TokenMetadata, read_metadata
 from tokenmill.model.config import ModelConfig
 from tokenmill.model.device import Compute, choose_compute
@@ -82,12 +83,13 @@ def check_text(project: Project) -> Iterator[Finding]:
         return
     raw = project.params.data.raw
     root = project.root
-    if raw == BUILT_IN and not (root / raw).exists():
+    place = raw_text(raw, root)
+    if raw == BUILT_IN and not place.exists():
         count = project.params.sample.conversations
         yield ok("text", f"the built-in {count:,} conversations, made by the first stage")
         return
     try:
-        project.raw = find_sources(root / raw, FORMATS)
+        project.raw = find_sources(place, FORMATS)
     except UserError as error:
         yield problem("text", str(error), "dvc exp run -S data.raw=/path/to/texts")
         return
@@ -95,7 +97,7 @@ def check_text(project: Project) -> Iterator[Finding]:
     text = (
         f"{raw}: {counted(len(sources), 'file')}, {sum(source.size for source in sources):,} bytes"
     )
-    if not Path(raw).is_absolute() and not (root / raw).resolve().is_relative_to(root.resolve()):
+    if not is_url(raw) and not Path(raw).is_absolute() and not holds(root, str(root / raw)):
         fix = f"dvc exp run {override('data.raw', str((root / raw).resolve()))}"
         yield warning(
             "text", f"{text}; queued and --temp runs do not find a relative path outside", fix

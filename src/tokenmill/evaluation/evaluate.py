@@ -25,6 +25,7 @@ from tokenmill.evaluation.prompts import (
 from tokenmill.evaluation.results import Answer, EpochResult, Evaluation, Question
 from tokenmill.formats.chat import Document, readable
 from tokenmill.formats.measured import MeasuredText, measured_text
+from tokenmill.formats.raw_text import Raw
 from tokenmill.formats.token_file import Split, read_metadata
 from tokenmill.formats.tokenizer import TextTokenizer, read_tokenizer
 from tokenmill.model.device import Compute, DeviceName, choose_compute, configure_process
@@ -62,7 +63,7 @@ def evaluate(
     models: Path,
     tokens: Path,
     tokenizer_file: Path,
-    raw: Path,
+    raw: Raw,
     params: EvaluateParams,
     device: DeviceName,
 ) -> tuple[Evaluation, MeasuredDocuments]:

@@ -19,7 +19,7 @@ from pydantic import BeforeValidator, Field, TypeAdapter, model_validator
 
 from tokenmill.core.errors import UserError
 from tokenmill.core.files import refuse_special
-from tokenmill.core.params import DeviceParams, Section, load
+from tokenmill.core.params import DeviceParams, RawPlace, Section, parse
 from tokenmill.core.paths import PROMPTS_FILE
 from tokenmill.evaluation.results import Mark, Question
 from tokenmill.formats.chat import (
@@ -30,6 +30,7 @@ from tokenmill.formats.chat import (
     plain,
     readable,
 )
+from tokenmill.formats.raw_text import Objects, Raw, open_file, version_of
 from tokenmill.formats.token_file import open_tokens
 from tokenmill.formats.tokenizer import TextTokenizer, token_bytes
 
@@ -129,8 +130,8 @@ class EvaluateParams(Section):
 class RawText(Section, extra="ignore"):
     """The part of the section `data` that evaluation reads."""
 
-    raw: str
-    """The file or folder of raw text. A folder may hold prompts."""
+    raw: RawPlace
+    """Where the raw text is. A folder may hold prompts."""
 
 
 class EvaluateSections(Section):
@@ -169,7 +170,7 @@ class Prompt:
 
 def chosen_prompts(
     params: EvaluateParams,
-    raw: Path,
+    raw: Raw,
     tokens: Path,
     tokenizer: TextTokenizer,
     *,
@@ -185,26 +186,28 @@ def chosen_prompts(
     )
 
 
-def prompts_beside(raw: Path) -> list[PromptParams] | None:
+def prompts_beside(raw: Raw) -> list[PromptParams] | None:
     """The prompts in the file beside the raw text; None if there is no such file.
 
     Raises:
         UserError: the file is damaged or holds something else.
     """
     path = raw / PROMPTS_FILE
+    if isinstance(path, Objects):
+        return None if path.is_dir() else read_prompts(path)
     if not os.path.lexists(path):
         return None
-    refuse_special(path, raw)
+    refuse_special(path, path.parent)
     return read_prompts(path)
 
 
-def read_prompts(path: Path) -> list[PromptParams]:
+def read_prompts(path: Raw) -> list[PromptParams]:
     """The prompts in a file."""
-    if path.stat().st_size > MOST_BYTES:
-        raise UserError(
-            f"{path} has {path.stat().st_size:,} bytes; prompts may have {MOST_BYTES:,}."
-        )
-    prompts = load(PromptsFile, path).prompts
+    with open_file(str(path)) as file:
+        size = version_of(file)[0]
+        if size > MOST_BYTES:
+            raise UserError(f"{path} has {size:,} bytes; prompts may have {MOST_BYTES:,}.")
+        prompts = parse(PromptsFile, file.read(), path).prompts
     if len(prompts) > MOST_PROMPTS:
         raise UserError(f"{path} has {len(prompts):,} prompts; at most {MOST_PROMPTS:,} are asked.")
     return prompts

@@ -108,7 +108,7 @@ class Store:
         Raises:
             UserError: the store cannot be reached, or refuses it.
         """
-        with self._failing(file, "written"):
+        with files.failing(self._address(file), "written"):
             if not self._has(file):
                 self._write(path, self._place(file))
 
@@ -118,7 +118,7 @@ class Store:
         Raises:
             UserError: the store cannot be reached.
         """
-        with self._failing(file, "read"):
+        with files.failing(self._address(file), "read"):
             return self._has(file)
 
     def get(self, file: HashedFile, target: Path, *, stage: str) -> None:
@@ -134,7 +134,7 @@ class Store:
         """
         again = f"`dvc repro --single-item --force {stage}` writes it again"
         place = self._place(file)
-        with self._failing(file, "read", missing=again), files.naming(target):
+        with files.failing(self._address(file), "read", missing=again), files.naming(target):
             is_whole = self._fs.size(place) == file.size
             if is_whole:
                 self._fs.get_file(place, str(target))
@@ -151,13 +151,13 @@ class Store:
         Raises:
             UserError: the store cannot be reached.
         """
-        with self._failing(None, "read"):
+        with files.failing(self._url, "read"):
             found: Any = self._fs.find(self._root, detail=True)
         return {path.removeprefix(f"{self._root}/"): int(found[path]["size"]) for path in found}
 
     def remove(self, name: str) -> None:
         """Remove one of `names()`."""
-        with self._failing(None, "changed"):
+        with files.failing(self._url, "changed"):
             self._fs.rm_file(f"{self._root}/{name}")
 
     def _has(self, file: HashedFile) -> bool:
@@ -178,29 +178,8 @@ class Store:
     def _place(self, file: HashedFile) -> str:
         return f"{self._root}/{object_name(file.sha256)}"
 
-    def _address(self, file: HashedFile | None) -> str:
-        return f"{self._url}/{object_name(file.sha256)}" if file else self._url
-
-    @contextlib.contextmanager
-    def _failing(
-        self, file: HashedFile | None, verb: str, *, missing: str | None = None
-    ) -> Iterator[None]:
-        """Within this block, turn what a file system raises into a sentence."""
-        try:
-            yield
-        except UserError:
-            raise
-        # Every file system fails in its own ways
-        except Exception as error:
-            if isinstance(error, OSError) and error.errno in files.DISK_FULL:
-                raise
-            if missing and isinstance(error, FileNotFoundError):
-                raise UserError(f"{self._address(file)} is missing; {missing}.") from None
-            why = " ".join(str(error).split()) or type(error).__name__
-            raise UserError(
-                f"{self._address(file)} cannot be {verb} ({why}); look at network and credentials "
-                f"of {socket.gethostname()}, then type the same command again."
-            ) from None
+    def _address(self, file: HashedFile) -> str:
+        return f"{self._url}/{object_name(file.sha256)}"
 
 
 def object_name(sha256: str) -> str:

@@ -20,6 +20,7 @@ from tokenmill.data.readers import FORMATS, texts
 from tokenmill.data.report import Tally
 from tokenmill.data.sources import find_sources
 from tokenmill.formats.chat import TURN_TOKENS, split_turns
+from tokenmill.formats.raw_text import raw_text
 from tokenmill.model.config import ModelConfig
 from tokenmill.model.gpt import parameter_count
 from tokenmill.schema import AllParams
@@ -114,7 +115,7 @@ class Corpus:
     @classmethod
     def read(cls, root: Path, params: AllParams) -> "Corpus":
         """Read the text at `data.raw`, or as much of it as a sample needs."""
-        sources = find_sources(root / params.data.raw, FORMATS).sources
+        sources = find_sources(raw_text(params.data.raw, root), FORMATS).sources
         disk = sum(source.size for source in sources)
         every = min(len(sources), max(1, disk // SAMPLE_BYTES))
         read = list[str]()
