@@ -346,6 +346,30 @@ def test_a_place_that_machines_share_holds_no_secret(
     assert "rosebud" not in str(error.value)
 
 
+@pytest.mark.parametrize(
+    ("value", "is_right"),
+    [
+        ("s3://bucket", True),
+        ("s3://bucket/prefix/", True),
+        ("texts", True),
+        ("s3://", False),
+        ("gs://bucket/prefix", False),
+        ("hf://datasets/ada/books", False),
+        ("s3://key:rosebud@bucket/prefix", False),
+        ("s3://bucket/prefix?sig=rosebud", False),
+        ("simplecache::s3://bucket/prefix", False),
+    ],
+)
+def test_raw_text_is_a_path_or_in_s3(write: Write, value: str, is_right: bool):
+    if is_right:
+        check_all(write(data__raw=value))
+        return
+    with pytest.raises(ParamsError) as error:
+        check_all(write(data__raw=value))
+    assert error.value.parameters == ["data.raw"]
+    assert "rosebud" not in str(error.value)
+
+
 def test_sections_are_frozen(write: Write):
     params = check_all(write())
     with pytest.raises(ValueError, match="frozen"):
