@@ -92,7 +92,7 @@ def test_an_archive_comes_in_blocks_of_whole_lines(tmp_path_factory, texts, size
 )
 def test_whole_lines_are_the_same_bytes_cut_at_line_ends(data, size, cut):
     blocks = [data[i : i + cut] for i in range(0, len(data), cut)]
-    parts = list(whole_lines(blocks, size))
+    parts = [b"".join(part) for part in whole_lines(blocks, size)]
     assert b"".join(parts) == data
     assert all(part.endswith(b"\n") for part in parts[:-1])
 
@@ -107,7 +107,7 @@ def test_a_line_over_the_limit_takes_bounded_memory():
 
     tracemalloc.start()
     parts = whole_lines(stream(), 1 << 20, limit)
-    assert [line for part in parts for line in lines([part], limit)] == [
+    assert [line for part in parts for line in lines(part, limit)] == [
         b'"before"',
         None,
         b'"after"',
@@ -156,7 +156,7 @@ def texts_or_refusal(
     found = []
     try:
         for number, part in enumerate(parts):
-            blocks = [part.before, part.data, part.behind]
+            blocks = [part.before, *part.blocks, part.behind]
             found += read_json(filter(None, blocks), source, params, tally, number == 0)
     except UserError as error:
         return re.sub(r"valid JSON \(.*\);", "valid JSON;", str(error))
@@ -172,7 +172,7 @@ def texts_or_refusal(
 def test_parts_of_json_have_its_records(data, cuts, size, columns):
     source = Source("a.json", "a.json", ".json", None, len(data), (0, 0))
     params = parameters(columns=columns)
-    whole = texts_or_refusal([Part(data)], source, params)
+    whole = texts_or_refusal([Part([data])], source, params)
     for blocks in (in_blocks(data, cuts), in_blocks(data, list(range(len(data))))):
         assert texts_or_refusal(cut_json(blocks, source, params, size), source, params) == whole
 

@@ -1,3 +1,4 @@
+import itertools
 import json
 
 import pytest
@@ -271,32 +272,44 @@ def test_parts_of_text_have_its_documents(data, cuts, unit, size):
     whole = list(documents([data], unit, shortest=8, longest=16))
     for blocks in (in_blocks(data, cuts), in_blocks(data, list(range(len(data))))):
         parts = list(whole_documents(blocks, unit, size, shortest=8, longest=16))
-        assert b"".join(parts) == data
+        assert b"".join(itertools.chain(*parts)) == data
         assert [
-            document
-            for part in parts
-            for document in documents([part], unit, shortest=8, longest=16)
+            document for part in parts for document in documents(part, unit, shortest=8, longest=16)
         ] == whole
 
 
 @given(
     st.text(st.sampled_from("ab é\n\n\n\t\x0b\u2028\u00a0\ufdd1"), max_size=60),
     st.sampled_from(["", "", "\r", "\0", "\ufdd0"]),
-    st.sampled_from(["paragraph", "line"]),
+    st.sampled_from(UNITS),
 )
-def test_all_at_once_are_the_same_paragraphs_and_lines(text, odd, unit):
+def test_all_at_once_are_the_same_documents(text, odd, unit):
     data = (text + odd + text).encode()
     params = parameters(text_file=unit)
     at_once = plain_texts(data, params)
     if at_once is not None:
         assert at_once.to_list() == [document.decode() for document in documents([data], unit)]
-    assert (at_once is None) == (odd in ("\r", "\ufdd0") or "\ufdd1" in text)
+    assert (at_once is None) == (odd == "\ufdd0" or "\ufdd1" in text)
 
 
-@pytest.mark.parametrize("unit", ["paragraph", "line"])
-def test_all_at_once_leaves_long_documents_to_the_reader(unit):
+@pytest.mark.parametrize("unit", UNITS)
+def test_all_at_once_cuts_long_documents_where_the_reader_does(unit):
     long = SHORTEST + 1
-    for data in (b"x" * long + b"\n\ny", b"x\n" + b" " * long + b"\ny"):
+    blank = b" " * long
+    for data in (
+        b"x" * long + b"\n\ny",
+        b"x " * long + b"\n\ny",
+        b"x\n" + 2 * blank + b"\ny",
+        b"x\n" + blank + b"\ny" + blank + b"z",
+    ):
+        found = plain_texts(data, parameters(text_file=unit))
+        assert found is not None
+        assert found.to_list() == [one.decode() for one in documents([data], unit)]
+
+
+@pytest.mark.parametrize("unit", UNITS)
+def test_all_at_once_leaves_invalid_bytes_to_the_reader(unit):
+    for data in (b"x\xff\n\ny", b"x\r\xff", b"\xff"):
         assert plain_texts(data, parameters(text_file=unit)) is None
 
 

@@ -110,9 +110,9 @@ class Planner:
                 place = None
                 # Until another encoding is found, the file has the bytes of the parts
                 if source.compression is None and not tally.encodings:
-                    place = range(begin, begin + len(part.data))
+                    place = range(begin, begin + sum(map(len, part.blocks)))
                     begin = place.stop
-                given = part._replace(data=b"") if place else part
+                given = part._replace(blocks=[]) if place else part
                 counts = {"first": number == 0, "encodings": tally.encodings}
                 yield Chunk(partial(_read_part, source, given, place, **counts))
 
@@ -181,16 +181,18 @@ def _read_part(
     """The texts of a part of a file: of one that the caller has read, or of the bytes at `place`.
     `encodings` names the encoding of the file, if that is not UTF-8."""
     tally.encodings.update(encodings)
-    data = [part.data] if place is None else _blocks_at(source, place)
-    blocks = itertools.chain([part.before], data, [part.behind])
+    middle = part.blocks if place is None else _blocks_at(source, place)
+    blocks = itertools.chain([part.before], middle, [part.behind])
     return _read_blocks(filter(None, blocks), source, params, tally, first=first)
 
 
 def _blocks_at(source: Source, place: range) -> Iterator[bytes]:
+    at_once = FORMATS[source.format].read_at_once
+    size = len(place) if at_once and len(place) <= POLARS_BYTES else BLOCK_BYTES
     with opened(source) as file:
         file.seek(place.start)
-        for begin in range(place.start, place.stop, BLOCK_BYTES):
-            yield file.read(min(BLOCK_BYTES, place.stop - begin))
+        for begin in range(place.start, place.stop, size):
+            yield file.read(min(size, place.stop - begin))
 
 
 def _read_rows(source: Source, place: range, params: CleanParams, tally: Tally) -> Texts:
@@ -211,20 +213,22 @@ def _read_blocks(
     """The texts in UTF-8 blocks of a file; `first` says whether they begin the file."""
     form = FORMATS[source.format]
     assert form.read is not None
-    parts = []
-    size = 0
-    for block in blocks if form.read_at_once else ():
-        parts.append(block)
-        size += len(block)
-        if size > POLARS_BYTES:
-            break
-    found = None
-    if form.read_at_once and size <= POLARS_BYTES:
-        found = form.read_at_once(b"".join(parts), params)
-    if found is None:
-        texts = form.read(itertools.chain(parts, blocks), source, params, tally, first)
-        return _of_file(source, without_damage(texts, tally))
-    return _of_file(source, found)
+    if form.read_at_once:
+        parts = []
+        size = 0
+        for block in blocks:
+            parts.append(block)
+            size += len(block)
+            if size > POLARS_BYTES:
+                break
+        data = b"".join(parts)
+        del parts
+        found = form.read_at_once(data, params) if size <= POLARS_BYTES else None
+        if found is not None:
+            return _of_file(source, found)
+        blocks = itertools.chain([data], blocks)
+    texts = form.read(blocks, source, params, tally, first)
+    return _of_file(source, without_damage(texts, tally))
 
 
 def _of_file(source: Source, texts: Iterable[str]) -> Texts:

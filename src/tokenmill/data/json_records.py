@@ -92,11 +92,11 @@ def cut_json(
             break
         if held >= size and cut:
             rest = block[cut:]
-            yield Part(b"".join([*parts[:-1], block[:cut]]), before, behind)
+            yield Part([*parts[:-1], block[:cut]], before, behind)
             before = b"0 " if head != b"[" else b"[0" if behind else b"[0]"
             parts = [rest]
             held = len(rest)
-    yield Part(b"".join(parts), before)
+    yield Part(parts, before)
 
 
 def json_values(blocks: Iterable[bytes], name: str) -> Iterator[Any]:
@@ -248,14 +248,15 @@ def lines(blocks: Iterable[bytes], longest: int = MAX_RECORD_BYTES) -> Iterator[
     r"""The lines of a stream that are not empty, without `\n`; None in place of a line over
     `longest`."""
     for part in whole_lines(blocks, BLOCK_BYTES, longest):
-        yield from (line if len(line) <= longest else None for line in part.split(b"\n") if line)
+        found = b"".join(part).split(b"\n")
+        yield from (line if len(line) <= longest else None for line in found if line)
 
 
 def whole_lines(
     blocks: Iterable[bytes], size: int, longest: int = MAX_RECORD_BYTES
-) -> Iterator[bytes]:
-    """Divide a stream into blocks of about `size` bytes that end at line ends. Of a line over
-    `longest`, only its start is yielded."""
+) -> Iterator[list[bytes]]:
+    """Divide a stream into parts of about `size` bytes, each a list of blocks, that end at line
+    ends. Of a line over `longest`, only its start is yielded."""
     parts: list[bytes] = []
     held = 0
     for block in blocks:
@@ -265,13 +266,13 @@ def whole_lines(
             continue
         cut = block.rfind(b"\n") + 1
         if cut:
-            yield b"".join([*parts[:-1], block[:cut]])
+            yield [*parts[:-1], block[:cut]]
             parts = [block[cut:]]
             held = len(block) - cut
         elif held - len(block) > longest + size:
             held -= len(parts.pop())
     if held:
-        yield b"".join(parts)
+        yield parts
 
 
 def polars_texts(data: bytes, params: CleanParams) -> pl.Series | None:

@@ -4,6 +4,7 @@ To add a format, write a function from a source to its texts (`Reader`), and reg
 under its ending.
 """
 
+import bisect
 import csv
 import functools
 import io
@@ -82,28 +83,48 @@ def read_plain_text(
     return (plain(decode(data)) for data in documents(blocks, params.text_file))
 
 
-_BLANK_LINES = re.compile(rb"\n[ \t]*\n\s*")
-
-
 def plain_texts(data: bytes, params: CleanParams) -> pl.Series | None:
-    """The paragraphs or lines of UTF-8 text, divided all at once; None if one may be cut, or the
-    text has more than plain line breaks."""
+    """The documents in UTF-8 text, divided all at once; None if a byte is invalid, or a mark may be
+    in the text."""
     # No mark is in text without the beginning that all of them share
-    if params.text_file == "file" or b"\r" in data or _MARK_BYTES in data:
-        return None
-    if params.text_file == "paragraph":
-        parts = _BLANK_LINES.split(data.lstrip())
-    else:
-        parts = data.split(b"\n")
-    parts[-1] = parts[-1].rstrip()  # behind it is no separator
-    sizes = list(map(len, parts))
-    if max(sizes) > SHORTEST or len(data) - sum(sizes) > SHORTEST:  # together less than LONGEST
+    if _MARK_BYTES in data:
         return None
     try:
-        found = pl.Series("text", filter(None, parts), dtype=pl.Binary).cast(pl.String)
-    except pl.exceptions.InvalidOperationError:
+        found = _divided_by_polars(data, params.text_file)
+        if found is None:
+            whole = list(documents([data], params.text_file))
+            found = pl.Series("text", whole, dtype=pl.Binary).cast(pl.String)
+    except pl.exceptions.PolarsError:
         return None
     return found
+
+
+_SPACES = " \t\n\v\f\r"
+
+_LINE_BREAKS = {"paragraph": rf"\n[ \t]*\n[{_SPACES}]*", "line": r"\n"}
+"""For each unit, what ends a document where every line break is `\\n`."""
+
+
+def _divided_by_polars(data: bytes, unit: Unit) -> pl.Series | None:
+    """The paragraphs or lines of a text; None if one may be cut, or the text has more than plain
+    line breaks.
+
+    Raises:
+        PolarsError: it is not UTF-8.
+    """
+    if unit == "file" or b"\r" in data:
+        return None
+    whole = pl.Series("text", [data.lstrip() if unit == "paragraph" else data], dtype=pl.Binary)
+    text = whole.cast(pl.String).to_frame()
+    divided = text.select(pl.col("text").str.split(_LINE_BREAKS[unit], literal=False))
+    parts = divided.to_series().explode()
+    last = parts.tail(1).str.strip_chars_end(_SPACES)  # behind it is no separator
+    parts = pl.concat([parts.head(-1), last], rechunk=True)
+    sizes = parts.str.len_bytes()
+    longest = int(sizes.to_numpy().max())
+    if longest > SHORTEST or len(data) - int(sizes.sum()) > SHORTEST:  # together below LONGEST
+        return None
+    return parts.filter(parts != "")
 
 
 def cut_plain_text(
@@ -120,8 +141,9 @@ def whole_documents(
     *,
     shortest: int = SHORTEST,
     longest: int = LONGEST,
-) -> Iterator[bytes]:
+) -> Iterator[list[bytes]]:
     """Divide UTF-8 text into parts of about `size` bytes, whose documents are those of the text.
+    Each is a list of blocks.
 
     A part ends behind a separator: there no document goes on, wherever documents begin before.
     Where no separator is near, or the unit has none, a part ends with a document that is cut.
@@ -138,18 +160,25 @@ def whole_documents(
         match = separator.search(block) if separator else None
         if not match and separator and held < size + 2 * longest:
             continue
-        text = b"".join(parts)
         if match:
             cut = held - len(block) + match.end()
         else:
-            cut = _complete(text, unit, shortest, longest)[1]
-        parts = [text[cut:]]
-        held -= cut
+            cut = _complete(b"".join(parts), unit, shortest, longest)[1]
         if cut:
-            yield text[:cut]
+            whole, parts = _divided(parts, cut)
+            held -= cut
+            yield whole
             yielded = True
     if held or not yielded:
-        yield b"".join(parts)
+        yield parts
+
+
+def _divided(blocks: list[bytes], cut: int) -> tuple[list[bytes], list[bytes]]:
+    """The blocks of the first `cut` bytes, and those of the others."""
+    ends = list(itertools.accumulate(map(len, blocks)))
+    last = bisect.bisect_left(ends, cut)
+    within = cut - ends[last] + len(blocks[last])
+    return [*blocks[:last], blocks[last][:within]], [blocks[last][within:], *blocks[last + 1 :]]
 
 
 def documents(

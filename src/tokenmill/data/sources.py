@@ -101,9 +101,9 @@ class Source:
 class Part(NamedTuple):
     """A part of a file that is read by itself."""
 
-    data: bytes
+    blocks: list[bytes]
     before: bytes = b""
-    """What a reader has to see before it. It has no text."""
+    """What a reader has to see before the blocks. It has no text."""
     behind: bytes = b""
 
 
