@@ -51,11 +51,15 @@ class SleepingExecutor(ThreadExecutor):
         self._numbers = itertools.count()
 
     def start(
-        self, function: Callable[..., Any], *arguments: Any, values: int = 1
+        self,
+        function: Callable[..., Any],
+        *arguments: Any,
+        values: int = 1,
+        group: int | None = None,
     ) -> tuple[Task, ...]:
         """See `Executor.start`."""
         if getattr(function, "func", None) is clean_chunk:
-            return super().start(self._clean, next(self._numbers), values=values)
+            return super().start(self._clean, next(self._numbers), values=values, group=group)
         return super().start(self._write, *arguments)
 
     def _clean(self, number: int) -> tuple[Summary, pl.DataFrame]:
@@ -64,10 +68,10 @@ class SleepingExecutor(ThreadExecutor):
         return dataclasses.replace(summary, ids=summary.ids ^ np.uint64(number)), documents
 
     @staticmethod
-    def _write(path: Path, *_: Any) -> tuple[int, Tally]:
+    def _write(path: Path, *_: Any) -> tuple[int, None, Tally]:
         time.sleep(CHUNK_SECONDS)
         path.touch()
-        return 0, Tally()
+        return 0, None, Tally()
 
 
 def drive(executor: Executor, chunk: Chunk, params: CleanParams, folder: Path) -> None:
@@ -87,8 +91,9 @@ def drive(executor: Executor, chunk: Chunk, params: CleanParams, folder: Path) -
         writer.finish()
 
 
-def main(raw: Path) -> None:
+def main() -> None:
     """Print the table."""
+    raw = Path(sys.argv[1])
     params = load(Params, ROOT / "params.yaml").clean
     print("| nodes | seconds | times one |\n| --- | --- | --- |")
     chunks = list(Planner(params, lambda _: None).chunks(find_sources(raw, FORMATS).sources))
@@ -107,4 +112,4 @@ def main(raw: Path) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    main()

@@ -11,7 +11,8 @@ import functools
 import logging
 import os
 import socket
-from collections import deque
+import time
+from collections import Counter, deque
 from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass
@@ -56,6 +57,8 @@ class Task:
     """What Ray must keep to run the task again, if a machine is lost with its result."""
     part: int | None = None
     """The place of this value, where the result of a thread is a tuple of values."""
+    node: str | None = None
+    """The node of a Ray cluster on which the task was to run."""
 
 
 class Executor(abc.ABC):
@@ -68,12 +71,20 @@ class Executor(abc.ABC):
 
     @abc.abstractmethod
     def start(
-        self, function: Callable[..., Any], *arguments: Any, values: int = 1
+        self,
+        function: Callable[..., Any],
+        *arguments: Any,
+        values: int = 1,
+        group: int | None = None,
     ) -> tuple[Task, ...]:
         """Start `function(*arguments)` and return a task for each of its values.
 
-        An argument that is a `Task` stands for its value. With `values` above 1 the function
-        returns a tuple of so many.
+        Args:
+            arguments: one that is a `Task` stands for its value. A task runs on the machine that
+                has most of them, if it can.
+            values: above 1, the function returns a tuple of so many.
+            group: tasks that follow one another with the same number run on one machine, if it
+                lives. So does what takes their values.
         """
 
     @abc.abstractmethod
@@ -160,7 +171,11 @@ class ThreadExecutor(Executor):
         self._limit = threads + WAITING
 
     def start(
-        self, function: Callable[..., Any], *arguments: Any, values: int = 1
+        self,
+        function: Callable[..., Any],
+        *arguments: Any,
+        values: int = 1,
+        group: int | None = None,  # noqa: ARG002 (there is one machine)
     ) -> tuple[Task, ...]:
         """See `Executor.start`. Tasks begin in the order in which they are started."""
         future = self._pool.submit(self._run, function, arguments)
@@ -197,6 +212,14 @@ the task may be the reason."""
 TASKS_PER_CORE = 2
 """The number of tasks under way for each core of a cluster: one runs, one waits."""
 
+TASKS_PER_NODE = 5
+"""The fewest tasks under way for each node, so that none is idle while the tasks of a group, of
+which there may be four, are on another one."""
+
+LOOK_SECONDS = 1.0
+"""Seconds for which the driver takes the cluster as it was. Asking takes a millisecond, and a task
+is not much more."""
+
 CONNECT_SECONDS = 10.0
 """Seconds that a cluster may take to accept a connection."""
 
@@ -217,9 +240,17 @@ class RayExecutor(Executor):
         self._address = address
         self._task = ray.remote(num_cpus=1, max_retries=MAX_RETRIES)(_run_task)
         self._functions: dict[Callable[..., Any], Any] = {}
+        self._nodes: dict[str, int] = {}
+        self._looked = -LOOK_SECONDS
+        self._group: tuple[int, str | None] = (-1, None)
+        self._in_groups: dict[Any, str] = {}
 
     def start(
-        self, function: Callable[..., Any], *arguments: Any, values: int = 1
+        self,
+        function: Callable[..., Any],
+        *arguments: Any,
+        values: int = 1,
+        group: int | None = None,
     ) -> tuple[Task, ...]:
         """See `Executor.start`. A function is sent to the cluster once, however large it is."""
         if function not in self._functions:
@@ -228,10 +259,34 @@ class RayExecutor(Executor):
         needs = tuple(
             one if isinstance(one, Task) else Task(self._ray.put(one)) for one in arguments
         )
-        found = self._task.options(num_returns=values).remote(
+        node = _most_common(needs) if group is None else self._node_of(group)
+        options: dict[str, Any] = {"num_returns": values}
+        if node is not None:
+            affinity = self._ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy
+            options["scheduling_strategy"] = affinity(node, soft=True)
+        found = self._task.options(**options).remote(
             self._functions[function], Path.cwd(), versions(), *(one.future for one in needs)
         )
-        return tuple(Task(one, needs) for one in (found if values > 1 else [found]))
+        tasks = tuple(Task(one, needs, node=node) for one in (found if values > 1 else [found]))
+        if group is not None and node is not None:
+            self._in_groups[tasks[0].future] = node
+        return tasks
+
+    def _node_of(self, group: int) -> str | None:
+        """The node of a group; for a new one, the node with the least to do for each of its cores.
+        None if no node has a core."""
+        if self._group[0] != group:
+            if self._in_groups:
+                under_way = [*self._in_groups]
+                _, under_way = self._ray.wait(
+                    under_way, num_returns=len(under_way), timeout=0, fetch_local=False
+                )
+                self._in_groups = {one: self._in_groups[one] for one in under_way}
+            busy = Counter(self._in_groups.values())
+            nodes = self._alive()
+            idlest = min(nodes, key=lambda node: busy[node] / nodes[node], default=None)
+            self._group = (group, idlest)
+        return self._group[1]
 
     def result(self, task: Task) -> Any:
         """See `Executor.result`."""
@@ -254,16 +309,23 @@ class RayExecutor(Executor):
 
     def limit(self) -> int:
         """See `Executor.limit`."""
-        return max(1, TASKS_PER_CORE * self._cores())
+        nodes = self._alive().values()
+        return max(1, sum(max(TASKS_PER_NODE, TASKS_PER_CORE * cores) for cores in nodes))
 
-    def _cores(self) -> int:
-        """The cores of the cluster now. Nodes may join and leave."""
-        return int(self._ray.cluster_resources().get("CPU", 0))
+    def _alive(self) -> dict[str, int]:
+        """The nodes with cores by their ids, and their cores. They may join and leave."""
+        now = time.monotonic()
+        if now - self._looked >= LOOK_SECONDS:
+            found = ((one["NodeID"], one) for one in self._ray.nodes() if one["Alive"])
+            cores = {node: int(one["Resources"].get("CPU", 0)) for node, one in found}
+            self._nodes = {node: count for node, count in cores.items() if count}
+            self._looked = now
+        return self._nodes
 
     def _wait(self, reference: Any) -> None:
         """Wait for a result, but only CORELESS_SECONDS while the cluster has no core."""
         while not self._ray.wait([reference], timeout=CORELESS_SECONDS)[0]:
-            if not self._cores():
+            if not self._alive():
                 has = ", ".join(
                     f"{name} {amount:g}"
                     for name, amount in sorted(self._ray.cluster_resources().items())
@@ -273,6 +335,12 @@ class RayExecutor(Executor):
                     "start a node with cores by `ray start --address …`, or set "
                     "runtime.data_engine to local."
                 )
+
+
+def _most_common(needs: Iterable[Task]) -> str | None:
+    """The node of most of these tasks; None if no node is known."""
+    nodes = Counter(one.node for one in needs if one.node is not None)
+    return nodes.most_common(1)[0][0] if nodes else None
 
 
 def _connect(ray: ModuleType, address: str | None) -> str:
@@ -316,6 +384,7 @@ def _import_ray() -> ModuleType:
     try:
         import ray  # noqa: PLC0415  (an optional package)
         import ray.exceptions  # noqa: PLC0415
+        import ray.util.scheduling_strategies  # noqa: PLC0415
     except ImportError:
         raise UserError(
             "runtime.data_engine (ray) needs the package ray: `pip install -e '.[ray]'`, or set "

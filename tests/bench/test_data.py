@@ -15,7 +15,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from bench.data import growth, measure
+from bench.data import driver, growth, measure
 from bench.data.corpus import FORMATS, WordLaw, documents, read_source, write_corpus
 from bench.data.jobs import STAGES
 from tests.bench.conftest import Bench
@@ -179,3 +179,11 @@ def test_the_exponent_of_a_curve_is_a_slope() -> None:
 )
 def test_a_missing_peer_is_reported(tmp_path: Path) -> None:
     assert measure.run("tiktoken", tmp_path).facts == {"missing": "tiktoken"}
+
+
+def test_simulated_nodes_are_driven(bench: Bench, tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setattr(driver, "CHUNKS", 6)
+    monkeypatch.setattr(driver, "CHUNK_SECONDS", 0.0)
+    (tmp_path / "raw.txt").write_text("\n".join(TEXTS), encoding="utf-8")
+    *_, last = bench("data.driver", tmp_path).splitlines()
+    assert last.split()[1] == str(driver.NODES[-1])

@@ -24,7 +24,7 @@ from tokenmill import executor as executor_module
 from tokenmill.core.errors import UserError
 from tokenmill.data.clean import clean
 from tokenmill.executor import (
-    TASKS_PER_CORE,
+    TASKS_PER_NODE,
     Executor,
     ExecutorParams,
     ThreadExecutor,
@@ -97,7 +97,7 @@ def test_reading_is_bounded_and_closing_starts_no_more(executor: Executor, tmp_p
     for _ in range(3):
         next(results)
     begun = len(read)
-    assert begun <= 3 + TASKS_PER_CORE * 2
+    assert begun <= 3 + TASKS_PER_NODE * 2
     results.close()
     (tmp_path / "go").touch()
     assert list(executor.map(abs, [-1])) == [1], "behind those that were given up"
@@ -175,6 +175,20 @@ def contents(folder: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in folder.iterdir()}
 
 
+def test_a_group_and_what_takes_its_values_run_on_one_node(executor: Executor) -> None:
+    def function(*_: object) -> tuple[str, np.ndarray]:
+        return ray.get_runtime_context().get_node_id(), np.zeros(200_000)
+
+    groups = [
+        [executor.start(function, values=2, group=number) for _ in range(3)] for number in range(6)
+    ]
+    takers = [executor.start(function, *(value for _, value in group)) for group in groups]
+    used = [{executor.result(node) for node, _ in group} for group in groups]
+    assert {len(nodes) for nodes in used} == {1}
+    assert [{executor.result(taker)[0]} for (taker,) in takers] == used
+    assert len(set.union(*used)) == 2, "both nodes have something to do"
+
+
 def test_values_lost_with_a_node_are_computed_again(
     cluster: Any, executor: Executor, tmp_path: Path
 ) -> None:
@@ -189,7 +203,10 @@ def test_values_lost_with_a_node_are_computed_again(
     started, numbers = [], itertools.count()
     while not any(executor.result(one) == doomed.node_id for one, _ in started):
         assert next(numbers) < 50
-        started += [executor.start(function, len(started) + n, values=2) for n in range(4)]
+        first = len(started)
+        started += [
+            executor.start(function, first + n, values=2, group=first + n) for n in range(4)
+        ]
     kill(doomed)
     sums = [executor.start(np.sum, large) for _, large in started]
     assert [executor.result(one) for (one,) in sums] == [n * 100_000 for n in range(len(started))]

@@ -133,12 +133,16 @@ class ElsewhereExecutor(ThreadExecutor):
         self._project = project
 
     def start(
-        self, function: Callable[..., Any], *arguments: Any, values: int = 1
+        self,
+        function: Callable[..., Any],
+        *arguments: Any,
+        values: int = 1,
+        group: int | None = None,
     ) -> tuple[Task, ...]:
         self._project.rename(away := self._project.with_name("away"))
         try:
             sent = pickle.loads(pickle.dumps(function))  # noqa: S301 (our own)
-            tasks = super().start(sent, *arguments, values=values)
+            tasks = super().start(sent, *arguments, values=values, group=group)
             wait([tasks[0].future])
             return tasks
         finally:

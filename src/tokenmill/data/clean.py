@@ -26,7 +26,7 @@ from tokenmill.data.params import CleanParams
 from tokenmill.data.pii import mask_pii
 from tokenmill.data.readers import FORMATS
 from tokenmill.data.report import Tally, examples_of, report_on
-from tokenmill.data.shard_writer import ShardWriter
+from tokenmill.data.shard_writer import CHUNKS_OF_A_SHARD, ShardWriter
 from tokenmill.data.sources import find_sources
 from tokenmill.display import Progress
 from tokenmill.executor import Executor, Task
@@ -186,9 +186,14 @@ def summaries(
     tally: Tally,
     progress: Progress,
 ) -> Generator[tuple[Summary, Task], None, None]:
-    """The summary of each chunk, counted in `tally`, and the task that holds its documents."""
-    start = partial(executor.start, partial(clean_chunk, params=params), values=2)
-    with contextlib.closing(executor.in_order(map(start, chunks))) as started:
+    """The summary of each chunk, counted in `tally`, and the task that holds its documents. Chunks
+    that will be one shard are cleaned on one machine."""
+    clean_one = partial(clean_chunk, params=params)
+    starting = (
+        executor.start(clean_one, chunk, values=2, group=number // CHUNKS_OF_A_SHARD)
+        for number, chunk in enumerate(chunks)
+    )
+    with contextlib.closing(executor.in_order(starting)) as started:
         for cleaned, documents in started:
             summary: Summary = executor.result(cleaned)
             taken = Letters(read=summary.tally.letters, taken=summary.tally.letters_taken)

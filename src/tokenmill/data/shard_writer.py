@@ -24,7 +24,7 @@ from tokenmill.formats.store import Manifest, Store, StoredShard, write_manifest
 Rows = NDArray[np.intp]
 """Numbers of rows in a table, ascending."""
 
-TASKS_OF_A_SHARD = 4
+CHUNKS_OF_A_SHARD = 4
 """About as many chunks as a shard has; there is one shard under way for so many tasks."""
 
 
@@ -93,7 +93,7 @@ class ShardWriter:
             write_manifest(self._folder, Manifest(store=self._store, shards=self._stored))
 
     def _start(self) -> None:
-        while len(self._under_way) > self._executor.limit() // TASKS_OF_A_SHARD:
+        while len(self._under_way) > self._executor.limit() // CHUNKS_OF_A_SHARD:
             self._wait()
         path = shard_file(self._folder, self._number)
         rows = [some for _, some in self._pending]
