@@ -113,11 +113,11 @@ def test_deeply_nested_record_is_dropped_and_counted(tmp_path, run, depth):
 def test_text_without_a_line_break(tmp_path):
     raw = tmp_path / "a.txt"
     with raw.open("w") as file:
-        file.writelines(f"{i} bottles of beer on the wall, " * 1_000 for i in range(3_600))
+        file.writelines(f"{i} bottles of beer on the wall, " * 1_000 for i in range(7_200))
     read, kept, peak = clean_in_a_process(raw, tmp_path / "out")
-    assert raw.stat().st_size > 120_000_000
+    assert raw.stat().st_size > 240_000_000
     assert (read, kept) == (raw.stat().st_size >> 20,) * 2
-    assert peak < 450, "three copies of it do not fit"
+    assert peak < 650, "about 400 at any size, and three copies of it are 720"
 
 
 @pytest.mark.slow
@@ -132,10 +132,8 @@ def test_half_a_gigabyte_of_json_lines_without_a_line_break(tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("name", "megabytes", "most"), [("bomb.txt.gz", 80, 250), ("bomb.jsonl.gz", 200, 400)]
-)
-def test_an_archive_that_grows_a_thousandfold(tmp_path, name, megabytes, most):
+@pytest.mark.parametrize(("name", "megabytes"), [("bomb.txt.gz", 400), ("bomb.jsonl.gz", 400)])
+def test_an_archive_that_grows_a_thousandfold(tmp_path, name, megabytes):
     raw = tmp_path / name
     with gzip.GzipFile(raw, "wb", compresslevel=9) as archive:
         archive.write(b'{"text": "before"}\n')
@@ -145,7 +143,7 @@ def test_an_archive_that_grows_a_thousandfold(tmp_path, name, megabytes, most):
     assert raw.stat().st_size < megabytes * 1500
     _, kept, peak = clean_in_a_process(raw, tmp_path / "out")
     assert kept >= 2
-    assert peak < most
+    assert peak < megabytes, "about 250 at any size, and what it holds does not fit"
 
 
 @pytest.mark.slow
