@@ -129,7 +129,7 @@ def serve() -> None:
     import dvc.repo  # noqa: F401, PLC0415
     import pandas as pd  # noqa: F401, PLC0415
     import torch._dynamo  # noqa: PLC0415
-    import torch.distributed.launcher.api  # noqa: F401, PLC0415
+    import torch.distributed.launcher.api  # noqa: PLC0415
 
     from tests.training import alone  # noqa: PLC0415
 
@@ -145,9 +145,12 @@ def serve() -> None:
         request = json.loads(line)
         if "wait" in request:
             answer = os.waitstatus_to_exitcode(os.waitpid(request["wait"], 0)[1])
-        elif not (answer := os.fork()):
-            os.close(1)
-            become_trainer(request)
+        else:
+            if request.get("compiled_as_on_a_gpu"):
+                import torch._inductor.compile_fx  # noqa: F401, PLC0415 (once for all of them)
+            if not (answer := os.fork()):
+                os.close(1)
+                become_trainer(request)
         print(answer, flush=True)
 
 

@@ -371,7 +371,7 @@ def test_compiled_processes_give_the_numbers_of_one(
         "epochs": 1,
         "log_every_steps": 1,
         "batch_size": 4,
-        "model": {"n_layer": 3, "architecture": "gpt2"},
+        "model": {"architecture": "gpt2"},
     }
     one = fork_server.start(tmp_path / "one", tokens, **arguments)
     runtime = {"parallel": parallel, "compile": "on", "micro_batch_size": 2}

@@ -7,10 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pytest
 import torch
 
-from tests.tokens import packing
 from tokenmill.formats.token_file import (
     Split,
 )
@@ -116,6 +114,8 @@ def write_tokens(
 ) -> Path:
     """A folder as `unpack` leaves it, with so many training and validation sequences of text that
     can be learned a little, and three tokens more."""
+    from tests.tokens import packing  # noqa: PLC0415 (half a second that no trainer needs)
+
     draws = np.random.default_rng(seed)
     counts: dict[Split, int] = {"train": sequences, "val": val}
     ids: dict[Split, np.ndarray] = {}
@@ -170,6 +170,8 @@ def history(root: Path) -> list[float]:
 def assert_same_to_rounding(ours: Path, theirs: Path) -> None:
     """Two finished runs, in `model` of these folders, told the same and learned the same
     weights."""
+    import pytest  # noqa: PLC0415 (a third of a second that no trainer needs)
+
     assert history(ours) == pytest.approx(history(theirs), rel=2e-3)
     names = sorted(path.relative_to(theirs) for path in theirs.glob("model/epoch-*"))
     assert names
