@@ -4,6 +4,7 @@ import io
 import re
 import sys
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -16,10 +17,10 @@ PASSAGE = re.compile(r"^    train\.jsonl, document [\d,]+: .*capital of France",
 
 @pytest.fixture
 def typed(
-    finished: Project, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    finished_template: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> Callable[..., tuple[str, str]]:
-    """What a command in a finished project says on stdout and on stderr."""
-    monkeypatch.chdir(finished.root)
+    """What a command in a finished project, which it only reads, says on stdout and on stderr."""
+    monkeypatch.chdir(finished_template)
 
     def run(*arguments: str, stdin: bytes = b"") -> tuple[str, str]:
         monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin), encoding="utf-8"))
@@ -61,8 +62,11 @@ def test_an_empty_text_is_refused(text: str, typed: Typed):
 
 
 @pytest.mark.slow
-def test_a_text_that_is_too_long_has_no_traces(finished: Project, typed: Typed):
+def test_a_text_that_is_too_long_has_no_traces(
+    finished: Project, typed: Typed, monkeypatch: pytest.MonkeyPatch
+):
     """The report says so, and the command names the parameter."""
+    monkeypatch.chdir(finished.root)
     finished.set(trace__max_tokens=10)
     finished.repro()
     assert "trace.max_tokens" in (finished.root / "reports/index.html").read_text()
