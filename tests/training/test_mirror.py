@@ -205,6 +205,7 @@ def test_a_copy_killed_midway_leaves_the_checkpoint_before(tmp_path: Path, elsew
     while not (half.exists() and half.stat().st_size > 1 << 20):
         assert time.monotonic() < end
         assert copier.poll() is None
+        time.sleep(0.002)
     os.kill(copier.pid, signal.SIGKILL)
     assert copier.wait() == -signal.SIGKILL
     assert half.stat().st_size < large.stat().st_size
