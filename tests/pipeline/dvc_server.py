@@ -33,6 +33,7 @@ PRELOADED = (
     "polars",
     "tokenizers",
     "gigatoken",
+    "awkward",
     "safetensors.torch",
     "ruamel.yaml",
     "filelock",
@@ -70,6 +71,16 @@ PRELOADED += (
     "dvc.utils.hydra",
 )
 PRELOADED += ("dvc.utils.strictyaml", "dvc_render", "networkx", "pygit2", "dulwich.porcelain")
+PRELOADED += (
+    "dvc.dirs",
+    "dvc.repo.datasets",
+    "dvc_task.app",
+    "celery.app.amqp",
+    "hydra",
+    "antlr4",
+    "pyparsing",
+    "git",
+)
 
 
 @functools.cache
