@@ -71,10 +71,10 @@ def wait_for_progress(project: Project) -> None:
 
 def wait_for(what: Callable[[], Found | None]) -> Found:
     """Ask again until the answer is neither None nor False."""
-    for _ in range(3000):
+    for _ in range(1200):
         if found := what():
             return found
-        time.sleep(0.02)
+        time.sleep(0.05)
     raise AssertionError("waited a minute in vain")
 
 
