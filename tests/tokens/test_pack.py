@@ -4,9 +4,11 @@ is divided."""
 import itertools
 import json
 import random
+import weakref
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -32,9 +34,14 @@ from tokenmill.formats.tokenizer import END_OF_TEXT, RECORD, read_tokenizer
 from tokenmill.tokens import corpus as corpus_module
 from tokenmill.tokens import encoder
 from tokenmill.tokens import pack as pack_module
-from tokenmill.tokens.corpus import TextSpan
+from tokenmill.tokens.corpus import SplitMethod, SplitRule, TextSpan, split_documents
 from tokenmill.tokens.encoder import FRAGMENTS
-from tokenmill.tokens.pack import insert_end_of_text, packed_metrics, text_batches
+from tokenmill.tokens.pack import (
+    TextBatch,
+    insert_end_of_text,
+    packed_metrics,
+    text_batches,
+)
 from tokenmill.tokens.params import TokenizeParams, TokenizerParams
 from tokenmill.tokens.train_tokenizer import train_tokenizer
 from tokenmill.tokens.unpack import unpack
@@ -300,6 +307,26 @@ def test_batches_stay_small_whatever_the_documents() -> None:
     assert all(batch.bytes == sum(len(text) for text in batch.texts) for batch in batches)
 
 
+@pytest.mark.parametrize("method", ["hash", "names", "ends"])
+def test_nothing_of_a_row_group_is_held_while_the_next_is_read(method: SplitMethod) -> None:
+    held: list[weakref.ref[Any]] = []
+
+    def read(number: int) -> pl.DataFrame:
+        assert not any(one() is not None for one in held)
+        texts = [f"{number} {row} ".ljust(100, "x") for row in range(50)]
+        columns = {"text": texts, "source": ["val/a", "b"] * 25, "id": [0, 2**63] * 25}
+        frame = pl.DataFrame(columns, schema=shards.SCHEMA)
+        held.append(weakref.ref(frame))
+        return frame
+
+    def size(batch: TextBatch) -> int:
+        held.append(weakref.ref(batch.texts))
+        return batch.bytes
+
+    spans = split_documents(map(read, range(3)), SplitRule(method, 0.5))
+    assert sum(map(size, text_batches(spans, has_sources=True, batch_bytes=1000))) == 3 * 50 * 100
+
+
 @pytest.mark.parametrize(
     ("count", "fraction", "message"),
     [
@@ -396,7 +423,7 @@ def test_big_ids_are_four_bytes_little_endian() -> None:
     part.add(pack_module.TokenBatch("train", None, tokens, documents=1, turn_tokens=0, bytes=3))
     part.finish()
     assert (
-        zstandard.ZstdDecompressor().decompressobj().decompress(part.content())
+        zstandard.ZstdDecompressor().decompressobj().decompress(part.content)
         == b"\x00\x00\x01\x00" + b"\xa0\x86\x01\x00" + b"\xff\xff\xff\x7f" + b"\x70\x11\x01\x00"
     )
 

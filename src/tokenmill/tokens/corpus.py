@@ -343,24 +343,27 @@ def split_rules(clean: Path, method: SplitMethod, val_fraction: float) -> list[S
 
 
 def split_documents(documents: Iterable[pl.DataFrame], rule: SplitRule) -> Iterator[TextSpan]:
-    """Yield the documents of one shard (all columns), in order, split into train and val."""
-    if rule.method == "names":
-        return _split_whole(documents, _is_named_val)
-    if rule.method == "hash":
-        is_val = partial(_is_hashed_val, threshold=int(rule.val_fraction * 2**64))
-        return _split_whole(documents, is_val)
+    """Yield the documents of one shard (all columns), in order, split into train and val. No table
+    is held while the next one is read, unless the caller holds its spans."""
+    if rule.method == "tail":
+        return _split_at(documents, rule.edge)
+    split: Callable[[pl.DataFrame], Iterator[TextSpan]]
     if rule.method == "ends":
-        return _split_ends(documents, rule.val_fraction)
-    return _split_at(documents, rule.edge)
+        split = partial(_split_ends, val_fraction=rule.val_fraction)
+    elif rule.method == "names":
+        split = partial(_split_whole, is_val=_is_named_val)
+    else:
+        is_val = partial(_is_hashed_val, threshold=int(rule.val_fraction * 2**64))
+        split = partial(_split_whole, is_val=is_val)
+    return itertools.chain.from_iterable(map(split, documents))
 
 
 def _split_whole(
-    documents: Iterable[pl.DataFrame], is_val: Callable[[pl.DataFrame], np.ndarray]
+    frame: pl.DataFrame, is_val: Callable[[pl.DataFrame], np.ndarray]
 ) -> Iterator[TextSpan]:
-    for frame in documents:
-        in_val = is_val(frame)
-        yield _span("train", frame.filter(pl.Series(~in_val)))
-        yield _span("val", frame.filter(pl.Series(in_val)))
+    in_val = is_val(frame)
+    yield _span("train", frame.filter(pl.Series(~in_val)))
+    yield _span("val", frame.filter(pl.Series(in_val)))
 
 
 def _span(split: Split, frame: pl.DataFrame) -> TextSpan:
@@ -391,16 +394,15 @@ def _hashed_chars(shard: ShardFile, *, threshold: int) -> int:
     )
 
 
-def _split_ends(documents: Iterable[pl.DataFrame], val_fraction: float) -> Iterator[TextSpan]:
+def _split_ends(frame: pl.DataFrame, val_fraction: float) -> Iterator[TextSpan]:
     """Put the beginning of every document into train and its end into val. A document of a few
     characters stays whole."""
-    for frame in documents:
-        texts = frame["text"].to_list()
-        edges = [_end_of_beginning(text, val_fraction) for text in texts]
-        cut = list(zip(texts, edges, strict=True))
-        yield _span("train", _with_texts(frame, [text[:edge] for text, edge in cut]))
-        ends = _with_texts(frame, [text[edge:] for text, edge in cut])
-        yield _span("val", ends.filter(pl.col("text") != ""))
+    texts = frame["text"].to_list()
+    edges = [_end_of_beginning(text, val_fraction) for text in texts]
+    cut = list(zip(texts, edges, strict=True))
+    yield _span("train", _with_texts(frame, [text[:edge] for text, edge in cut]))
+    ends = _with_texts(frame, [text[edge:] for text, edge in cut])
+    yield _span("val", ends.filter(pl.col("text") != ""))
 
 
 def _end_of_beginning(text: str, val_fraction: float) -> int:

@@ -116,7 +116,9 @@ def build_gigatoken(tokenizer: TextTokenizer) -> Encode:
     backend = gigatoken.Tokenizer.from_json(json.dumps(layout))
 
     def encode(texts: list[str]) -> Encoded:
-        rows: Any = backend.encode_batch(texts).layout
+        # In the caller's thread: shards are encoded beside each other already, and each further
+        # thread would keep the words that it has seen
+        rows: Any = backend.encode_batch(texts, parallel=False).layout
         return rows.content.data.view(DTYPE), rows.offsets.data.astype("<i8", copy=False)
 
     return encode

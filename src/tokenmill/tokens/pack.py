@@ -12,6 +12,7 @@ descriptions alone, which the driver keeps. The bytes depend only on text, token
 
 import contextlib
 import hashlib
+import itertools
 import json
 import tempfile
 from collections.abc import Iterable, Iterator
@@ -297,12 +298,12 @@ def _reused(kept: Path, target: Path) -> PackedShard | None:
 
 def _encoded(item: Item, target: Path, work: Work) -> PackedShard:
     parts = {split: PackedPart(packed_dtype(work.tokenizer["vocab_size"])) for split in SPLITS}
-    eot_id = work.tokenizer["eot_id"]
+    encode = partial(encode_batch, encoder=work.encoder, eot_id=work.tokenizer["eot_id"])
     spans = split_documents(shards.documents(item.shard, tuple(shards.SCHEMA)), item.rule)
-    for batch in text_batches(spans, has_sources=work.has_sources):
-        parts[batch.split].add(encode_batch(batch, encoder=work.encoder, eot_id=eot_id))
+    for tokens in map(encode, text_batches(spans, has_sources=work.has_sources)):
+        parts[tokens.split].add(tokens)
     described = {split: part.finish() for split, part in parts.items()}
-    content = b"".join(part.content() for part in parts.values())
+    content = b"".join(part.content for part in parts.values())
     text = sum(part.bytes for part in described.values())
     with (
         files.enough_room(work.out, lambda: len(content) * work.total // max(1, text)),
@@ -348,11 +349,14 @@ def text_batches(
     spans: Iterable[TextSpan], *, has_sources: bool, batch_bytes: int = BATCH_BYTES
 ) -> Iterator[TextBatch]:
     """Divide the corpus into batches, each of one source if it `has_sources` to tell apart. Each
-    begins in another multiple of `batch_bytes`."""
-    for span in spans:
+    begins in another multiple of `batch_bytes`. No span is held while the next one is made."""
+
+    def batches(span: TextSpan) -> Iterator[TextBatch]:
         for source, documents in by_source(span) if has_sources else [(None, span.texts)]:
             for texts, ends in _cut(documents, batch_bytes):
                 yield TextBatch(span.split, source, texts, ends, text_bytes(texts))
+
+    return itertools.chain.from_iterable(map(batches, spans))
 
 
 def _cut(documents: pl.Series, batch_bytes: int) -> Iterator[tuple[pl.Series, np.ndarray]]:
@@ -398,7 +402,8 @@ class PackedPart:
     def __init__(self, dtype: str):
         self._dtype = dtype
         self._stream = compressor(dtype).compressobj()
-        self._content = bytearray()
+        self.content = bytearray()
+        """The compressed ids; one frame of zstd once the part is finished."""
         self._sha256 = hashlib.sha256()
         self._turn_tokens = 0
         self._sources: list[_SourceCount] = []
@@ -410,11 +415,11 @@ class PackedPart:
         self._sources[-1].add(batch)
         self._turn_tokens += batch.turn_tokens
         self._sha256.update(batch.ids.data)
-        self._content += self._stream.compress(batch.ids.astype(self._dtype, copy=False).data)
+        self.content += self._stream.compress(batch.ids.astype(self._dtype, copy=False).data)
 
     def finish(self) -> Part:
         """Compress what zstd still buffers, and describe the part."""
-        self._content += self._stream.flush()
+        self.content += self._stream.flush()
         return Part(
             tokens=sum(one.tokens for one in self._sources),
             documents=sum(one.documents for one in self._sources),
@@ -423,10 +428,6 @@ class PackedPart:
             sha256=self._sha256.hexdigest(),
             sources=[SourceRun(**asdict(one)) for one in self._sources],
         )
-
-    def content(self) -> bytes:
-        """The compressed ids, one frame of zstd."""
-        return bytes(self._content)
 
 
 @dataclass
