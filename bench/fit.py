@@ -71,23 +71,25 @@ def main() -> None:
         "texts", type=Path, nargs="+", metavar="TEXT", help="a file or a folder, as data.raw"
     )
     parser.add_argument("--minutes", type=float, nargs="+", default=[1.0])
+    parser.add_argument("--alone", action="store_true", help="without the neighbours")
     parser.add_argument("--json", type=Path, help="write all figures to this file, row by row")
     options = parser.parse_args()
     set_wait_policy()  # as the command does, before PyTorch is loaded
     rows = RowFile(options.json)
-    report_errors(lambda: run(options.texts, options.minutes, rows))
+    report_errors(lambda: run(options.texts, options.minutes, rows, alone=options.alone))
 
 
-def run(texts: list[Path], minutes: list[float], rows: RowFile) -> None:
+def run(texts: list[Path], minutes: list[float], rows: RowFile, *, alone: bool) -> None:
     """All texts for the first number of minutes, then for the next."""
     for each in minutes:
         for text in texts:
             with tempfile.TemporaryDirectory() as folder:
-                compare(text.resolve(), each, Path(folder), rows)
+                compare(text.resolve(), each, Path(folder), rows, alone=alone)
 
 
-def compare(text: Path, minutes: float, folder: Path, rows: RowFile) -> None:
-    """The proposal for a text, and its neighbours, trained one after the other."""
+def compare(text: Path, minutes: float, folder: Path, rows: RowFile, *, alone: bool) -> None:
+    """The proposal for a text, and its neighbours unless it is `alone`, trained one after the
+    other."""
     params = AllParams.model_validate(YAML(typ="safe").load(ROOT / "params.yaml"))
     params = params.model_copy(update={"data": params.data.model_copy(update={"raw": str(text)})})
     step_seconds = step_timer(params.runtime)
@@ -95,7 +97,10 @@ def compare(text: Path, minutes: float, folder: Path, rows: RowFile) -> None:
     proposal = fit(corpus, params, seconds=60 * minutes, step_seconds=step_seconds)
     print(f"\n{text.name}, {minutes:g} minutes: {proposal.seconds:.0f} s promised", flush=True)
     best = None
-    for candidate in candidates(proposal, params, step_seconds):
+    work, vocabulary = proposal.work, proposal.text.vocabulary
+    proposed = Candidate("proposed", work, vocabulary, work.train.epochs)
+    others = [] if alone else neighbours(proposal, params, step_seconds)
+    for candidate in [proposed, *others]:
         tokens = tokenized(text, params, candidate.vocabulary, folder)
         row = train(candidate, params, tokens, folder / "run")
         if best is None:
@@ -113,8 +118,8 @@ def compare(text: Path, minutes: float, folder: Path, rows: RowFile) -> None:
         rows.add({"text": text.name, "minutes": minutes, "promised": proposal.seconds} | row)
 
 
-def candidates(proposal: Fit, params: AllParams, step_seconds: StepSeconds) -> list[Candidate]:
-    """The proposal, and its neighbours with as many epochs as take the same time."""
+def neighbours(proposal: Fit, params: AllParams, step_seconds: StepSeconds) -> list[Candidate]:
+    """What lies around the proposal, with as many epochs as take the same time."""
     work = proposal.work
     corpus = proposal.text.corpus
     vocabulary = proposal.text.vocabulary
@@ -133,7 +138,6 @@ def candidates(proposal: Fit, params: AllParams, step_seconds: StepSeconds) -> l
         return Candidate(name, chosen, vocabulary, epochs)
 
     return [
-        Candidate("proposed", work, vocabulary, work.train.epochs),
         *([neighbour("smaller model", rung=rung - 1)] if rung else []),
         neighbour("larger model", rung=rung + 1),
         neighbour("half the batch", batch=max(1, batch // 2)),

@@ -1,7 +1,10 @@
 """The one dial: what is proposed for a text and a time, and that it keeps to both."""
 
 import itertools
+import math
 import shutil
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -15,6 +18,7 @@ from tokenmill.model.config import ModelConfig
 from tokenmill.planning import benchmark
 from tokenmill.planning import fit as fitting
 from tokenmill.planning.fit import (
+    CHEAPEST,
     DROPOUT,
     DROPOUT_FROM,
     Corpus,
@@ -23,6 +27,7 @@ from tokenmill.planning.fit import (
     epoch_seconds,
     fit,
     predicted_loss,
+    suited_vocabulary,
     vocabulary_for,
 )
 from tokenmill.schema import AllParams, check_all
@@ -139,12 +144,39 @@ def test_text_that_is_read_often_gets_dropout(params: AllParams):
     assert {proposal.values["model.dropout"] for proposal in proposals} == {0.0, DROPOUT}
 
 
+def saving(share: float) -> Callable[..., TokenizedText]:
+    """Tokenizers of which each saves this share of the tokens of one with half as many entries."""
+
+    def tokenized(corpus: Corpus, vocabulary: int, **_: float) -> TokenizedText:
+        bytes_per_token = (1 - share) ** -math.log2(vocabulary)
+        return TokenizedText(corpus, vocabulary, bytes_per_token, 1_000_000, 50_000)
+
+    return tokenized
+
+
+def test_a_vocabulary_is_worth_its_work(params: AllParams):
+    corpus = corpus_of(params, text_bytes=4_000_000)
+
+    def suited(share: float, width: int) -> int:
+        tokenized = partial(saving(share), corpus)
+        config = params.model.model_copy(update={"n_embd": width, "n_head": width // 32})
+        config = ModelConfig.model_validate(config.model_dump() | {"vocab_size": 8192})
+        return suited_vocabulary(tokenized(8192), config, tokenized).vocabulary
+
+    shares = [0.0, 0.02, 0.05, 0.08, 0.11, 0.15, 0.3]
+    found = [[suited(share, width) for share in shares] for width in (64, 128, 512)]
+    assert all(row == sorted(row) for row in found), "who saves more gets more"
+    assert all(list(column) == sorted(column) for column in zip(*found, strict=True)), "a wide one"
+    assert {row[0] for row in found} == {CHEAPEST}
+    assert {row[-1] for row in found} == {16_384}, "at most twice the first"
+    assert len({size for row in found for size in row}) == 5
+
+
 def test_a_smaller_vocabulary_lets_the_text_be_read_once(
     params: AllParams, monkeypatch: pytest.MonkeyPatch
 ):
     corpus = corpus_of(params, text_bytes=4_000_000)
-    text = lambda corpus, vocabulary, **_: TokenizedText(corpus, vocabulary, 4.0, 1_000_000, 50_000)  # noqa: E731
-    monkeypatch.setattr(TokenizedText, "of", text)
+    monkeypatch.setattr(TokenizedText, "of", saving(0.3))
 
     def proposed(seconds: float) -> int:
         """With a machine on which only the output layer takes time: a second for a million tokens x
@@ -155,7 +187,7 @@ def test_a_smaller_vocabulary_lets_the_text_be_read_once(
     def output_seconds(work: Workload) -> float:
         return work.tokens_per_step * work.config.vocab_size / 1024e6
 
-    assert [proposed(seconds) for seconds in (100, 9, 5, 1.5)] == [8192, 8192, 4096, 1024]
+    assert [proposed(seconds) for seconds in (100, 9, 5, 1.5)] == [16_384, 8192, 4096, 1024]
     with pytest.raises(UserError, match="1 s"):
         proposed(0.9)
 

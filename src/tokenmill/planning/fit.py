@@ -57,7 +57,13 @@ MEASURED_BYTES = 500_000
 """Bytes of text that are encoded to measure the bytes of a token."""
 
 BYTES_PER_ENTRY = 500
-"""Bytes of text for each entry of the vocabulary, so that each occurs some hundred times."""
+"""Bytes of text for each entry of the vocabulary that is tried first, so that each occurs some
+hundred times."""
+
+WORTH_ITS_WORK = 0.2
+"""The share of tokens that twice the vocabulary must save, divided by the share that it adds to the
+operations of a token. Of twelve doublings those gained that had 0.23 and more, and those cost that
+had 0.19 and less (docs/plan-against-reality.md)."""
 
 # Sizes of a vocabulary; 256 of its entries are the bytes
 SMALLEST_VOCABULARY = 512
@@ -243,30 +249,68 @@ def fit(corpus: Corpus, params: AllParams, *, seconds: float, step_seconds: Step
     """Propose a training of at most so many seconds.
 
     If the time does not suffice to read the text once, half of the vocabulary is tried, and then
-    half of that, because the output layer is most of a small model's work.
+    half of that, because the output layer is most of a small model's work. For the model that was
+    found, the vocabulary is then chosen anew.
 
     Raises:
         UserError: the smallest model cannot read the text once in this time.
     """
-    vocabulary = vocabulary_for(corpus.text_bytes)
-    while True:
-        text = TokenizedText.of(corpus, vocabulary, val_fraction=params.tokenize.val_fraction)
-        proposals = list(_proposals(params, text, seconds, step_seconds))
-        if proposals or vocabulary <= CHEAPEST:
-            break
-        vocabulary //= 2
-    if not proposals:
+
+    def tokenized(vocabulary: int) -> TokenizedText:
+        return TokenizedText.of(corpus, vocabulary, val_fraction=params.tokenize.val_fraction)
+
+    def best(text: TokenizedText) -> Workload | None:
+        return _best(list(_proposals(params, text, seconds, step_seconds)))
+
+    text = tokenized(vocabulary_for(corpus.text_bytes))
+    while not (work := best(text)) and text.vocabulary > CHEAPEST:
+        text = tokenized(text.vocabulary // 2)
+    if not work:
         smallest = _batched(workload(params, text, *LADDER[0]), step_seconds, seconds)
         needed = duration(epoch_seconds(smallest, text, step_seconds(smallest)))
         raise UserError(
             f"one pass of the smallest model over this text takes {needed}; give more time, or "
             "less text."
         )
-    lowest = min(map(predicted_loss, proposals))
-    work = next(work for work in proposals if predicted_loss(work) <= NEARLY * lowest)
+    other = suited_vocabulary(text, work.config, tokenized)
+    if other is not text and (found := best(other)):
+        text, work = other, found
     warmup = min(20, work.steps // 10)
     work = _changed(work, schedule=work.train.schedule.model_copy(update={"warmup_steps": warmup}))
     return Fit(work, text, epoch_seconds(work, text, step_seconds(work)) * work.train.epochs)
+
+
+def _best(proposals: list[Workload]) -> Workload | None:
+    """The smallest model whose loss is nearly the lowest."""
+    lowest = min(map(predicted_loss, proposals), default=math.inf)
+    return next((work for work in proposals if predicted_loss(work) <= NEARLY * lowest), None)
+
+
+def suited_vocabulary(
+    text: TokenizedText, config: ModelConfig, tokenized: Callable[[int], TokenizedText]
+) -> TokenizedText:
+    """The text with twice its vocabulary, if that is worth its work to a model of this shape; or
+    else with the largest vocabulary that is."""
+    if text.vocabulary < LARGEST_VOCABULARY:
+        twice = tokenized(2 * text.vocabulary)
+        if _is_worth_its_work(twice, text, config):
+            return twice
+    while text.vocabulary > CHEAPEST:
+        half = tokenized(text.vocabulary // 2)
+        if _is_worth_its_work(text, half, config):
+            break
+        text = half
+    return text
+
+
+def _is_worth_its_work(larger: TokenizedText, smaller: TokenizedText, config: ModelConfig) -> bool:
+    """Whether the larger vocabulary saves enough tokens for the work that it adds to each."""
+    work, less = (
+        flops_per_token(config.model_copy(update={"vocab_size": text.vocabulary}))
+        for text in (larger, smaller)
+    )
+    saved = 1 - smaller.bytes_per_token / larger.bytes_per_token
+    return saved > WORTH_ITS_WORK * (work / less - 1)
 
 
 def _proposals(
