@@ -2,7 +2,6 @@
 and nanoGPT's loss can be the mark."""
 
 import json
-import sys
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -14,16 +13,13 @@ from bench.cpu_speedrun import LONG, SHORT, TINY, preset_for
 from bench.training import nanogpt, to_loss
 from bench.training.to_loss import MARGIN, Preset, Text, against_nanogpt, reach
 from tests.bench.conftest import Bench
-from tests.pipeline.dvc_server import forking
 from tokenmill.training.params import ModelSection, TrainParams
 
 EASY, HOPELESS = 9.0, 0.1
 
 
 @pytest.fixture
-def text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Text:
-    """A text that a forked stage trains on; the command's own is a new Python."""
-    monkeypatch.setattr(sys, "executable", str(forking() / "python"))
+def text(tmp_path: Path) -> Text:
     ids = np.cumsum(np.random.default_rng(0).choice([1, 2], size=6000)).astype(np.int32) % 20
     return Text(ids[:5000], ids[5000:], 20, tmp_path)
 
