@@ -248,9 +248,9 @@ class Fit:
 def fit(corpus: Corpus, params: AllParams, *, seconds: float, step_seconds: StepSeconds) -> Fit:
     """Propose a training of at most so many seconds.
 
-    If the time does not suffice to read the text once, half of the vocabulary is tried, and then
-    half of that, because the output layer is most of a small model's work. For the model that was
-    found, the vocabulary is then chosen anew.
+    The vocabulary is halved until it is worth its work to the model that is then found, or until
+    the time suffices to read the text once, because the output layer is most of a small model's
+    work. It is doubled if that is worth its work to the same model.
 
     Raises:
         UserError: the smallest model cannot read the text once in this time.
@@ -259,12 +259,15 @@ def fit(corpus: Corpus, params: AllParams, *, seconds: float, step_seconds: Step
     def tokenized(vocabulary: int) -> TokenizedText:
         return TokenizedText.of(corpus, vocabulary, val_fraction=params.tokenize.val_fraction)
 
-    def best(text: TokenizedText) -> Workload | None:
-        return _best(list(_proposals(params, text, seconds, step_seconds)))
-
     text = tokenized(vocabulary_for(corpus.text_bytes))
-    while not (work := best(text)) and text.vocabulary > CHEAPEST:
-        text = tokenized(text.vocabulary // 2)
+    while True:
+        work = _best(list(_proposals(params, text, seconds, step_seconds)))
+        if text.vocabulary <= CHEAPEST:
+            break
+        half = tokenized(text.vocabulary // 2)
+        if work and _is_worth_its_work(text, half, work.config):
+            break
+        text = half
     if not work:
         smallest = _batched(workload(params, text, *LADDER[0]), step_seconds, seconds)
         needed = duration(epoch_seconds(smallest, text, step_seconds(smallest)))
@@ -272,9 +275,12 @@ def fit(corpus: Corpus, params: AllParams, *, seconds: float, step_seconds: Step
             f"one pass of the smallest model over this text takes {needed}; give more time, or "
             "less text."
         )
-    other = suited_vocabulary(text, work.config, tokenized)
-    if other is not text and (found := best(other)):
-        text, work = other, found
+    if text.vocabulary < LARGEST_VOCABULARY:
+        twice = tokenized(2 * text.vocabulary)
+        if _is_worth_its_work(twice, text, work.config):
+            shape = work.config.n_layer, work.config.n_embd
+            if larger := _proposal(params, twice, seconds, step_seconds, shape=shape):
+                text, work = twice, larger
     warmup = min(20, work.steps // 10)
     work = _changed(work, schedule=work.train.schedule.model_copy(update={"warmup_steps": warmup}))
     return Fit(work, text, epoch_seconds(work, text, step_seconds(work)) * work.train.epochs)
@@ -284,23 +290,6 @@ def _best(proposals: list[Workload]) -> Workload | None:
     """The smallest model whose loss is nearly the lowest."""
     lowest = min(map(predicted_loss, proposals), default=math.inf)
     return next((work for work in proposals if predicted_loss(work) <= NEARLY * lowest), None)
-
-
-def suited_vocabulary(
-    text: TokenizedText, config: ModelConfig, tokenized: Callable[[int], TokenizedText]
-) -> TokenizedText:
-    """The text with twice its vocabulary, if that is worth its work to a model of this shape; or
-    else with the largest vocabulary that is."""
-    if text.vocabulary < LARGEST_VOCABULARY:
-        twice = tokenized(2 * text.vocabulary)
-        if _is_worth_its_work(twice, text, config):
-            return twice
-    while text.vocabulary > CHEAPEST:
-        half = tokenized(text.vocabulary // 2)
-        if _is_worth_its_work(text, half, config):
-            break
-        text = half
-    return text
 
 
 def _is_worth_its_work(larger: TokenizedText, smaller: TokenizedText, config: ModelConfig) -> bool:
@@ -319,22 +308,37 @@ def _proposals(
     """Yield trainings that read the text at least once, from the smallest model up, until they
     learn less in this time."""
 
-    def epochs_of(work: Workload) -> int:
-        return min(MOST_EPOCHS, int(seconds / epoch_seconds(work, text, step_seconds(work))))
-
     lowest = math.inf
-    for layers, width in LADDER:
-        work = _batched(workload(params, text, layers, width), step_seconds, seconds)
-        if epochs_of(work) >= DROPOUT_FROM:
-            work = with_dropout(work)  # whose steps take longer
-        if not (epochs := epochs_of(work)):
+    for shape in LADDER:
+        work = _proposal(params, text, seconds, step_seconds, shape=shape)
+        if not work:
             return
-        work = _changed(work, epochs=epochs)
         yield work
         loss = predicted_loss(work)
         lowest = min(lowest, loss)
         if loss > GIVE_UP * lowest:
             return
+
+
+def _proposal(
+    params: AllParams,
+    text: TokenizedText,
+    seconds: float,
+    step_seconds: StepSeconds,
+    *,
+    shape: tuple[int, int],
+) -> Workload | None:
+    """The training of a model of so many layers and this width; None if it cannot read the text
+    once."""
+
+    def epochs_of(work: Workload) -> int:
+        return min(MOST_EPOCHS, int(seconds / epoch_seconds(work, text, step_seconds(work))))
+
+    work = _batched(workload(params, text, *shape), step_seconds, seconds)
+    if epochs_of(work) >= DROPOUT_FROM:
+        work = with_dropout(work)  # whose steps take longer
+    epochs = epochs_of(work)
+    return _changed(work, epochs=epochs) if epochs else None
 
 
 def vocabulary_for(text_bytes: int) -> int:
