@@ -7,6 +7,7 @@ steps that the time allows, the one with the lowest loss by scaling laws is take
 fitted on larger models; docs/plan-against-reality.md compares them with trained small ones.
 """
 
+import functools
 import math
 import statistics
 from collections.abc import Callable, Iterator
@@ -62,7 +63,7 @@ hundred times."""
 
 WORTH_ITS_WORK = 0.2
 """The share of tokens that twice the vocabulary must save, divided by the share that it adds to the
-operations of a token. Of twelve doublings those gained that had 0.23 and more, and those cost that
+operations of a token. Of twelve doublings those gained that had 0.22 and more, and those cost that
 had 0.19 and less (docs/plan-against-reality.md)."""
 
 # Sizes of a vocabulary; 256 of its entries are the bytes
@@ -256,6 +257,7 @@ def fit(corpus: Corpus, params: AllParams, *, seconds: float, step_seconds: Step
         UserError: the smallest model cannot read the text once in this time.
     """
 
+    @functools.cache
     def tokenized(vocabulary: int) -> TokenizedText:
         return TokenizedText.of(corpus, vocabulary, val_fraction=params.tokenize.val_fraction)
 
@@ -307,7 +309,6 @@ def _proposals(
 ) -> Iterator[Workload]:
     """Yield trainings that read the text at least once, from the smallest model up, until they
     learn less in this time."""
-
     lowest = math.inf
     for shape in LADDER:
         work = _proposal(params, text, seconds, step_seconds, shape=shape)
