@@ -55,7 +55,7 @@ def test_both_learn_the_same_around_any_character():
 
 
 def test_white_space_at_the_end_teaches_nothing():
-    assert prepared(["a b \n\n", "", " \t"]) == ["a b", "", ""]
+    assert prepared(["a b \n\n", "", " \t"]).to_list() == ["a b", "", ""]
 
 
 def test_a_large_sample_gives_the_bytes_of_the_reference(

@@ -7,7 +7,8 @@ reference, in this run, on a part of the sample and on texts made to be difficul
 
 import re
 import tempfile
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 from pathlib import Path
 from typing import IO
@@ -36,10 +37,15 @@ _VERTICAL_TAB = "\v"
 both alike, and cleaning removes this one from text."""
 
 
+Texts = Sequence[str] | pl.Series
+
+
 def train_bpe(
-    texts: Callable[[], Iterable[list[str]]], size: int, vocab_size: int
+    texts: Callable[[], Iterable[Texts]], size: int, vocab_size: int
 ) -> tuple[Tokenizer, str]:
     """Learn from texts with the fastest trainer that learns the reference's merges.
+
+    gigabpe learns from the whole sample while it is compared with the reference on a part of it.
 
     Args:
         texts: gives the texts, the same at every call.
@@ -52,11 +58,12 @@ def train_bpe(
     if size <= FEW_BYTES:
         return train_reference(texts(), vocab_size), ""
     try:
-        with tempfile.TemporaryDirectory() as folder:
+        with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(1) as pool:
             sample = Path(folder, "sample.txt")
             compared = _write(sample, texts(), every=-(-size // COMPARED_BYTES))
+            learning = pool.submit(_train_gigabpe, sample, vocab_size)
             if is_the_same(compared, vocab_size):
-                return _train_gigabpe(sample, vocab_size), ""
+                return learning.result(), ""
             difference = "the two learn different merges"
     except (KeyboardInterrupt, SystemExit, OSError):
         raise
@@ -76,7 +83,7 @@ def is_the_same(texts: list[str], vocab_size: int) -> bool:
     )
 
 
-def train_reference(texts: Iterable[list[str]], vocab_size: int) -> Tokenizer:
+def train_reference(texts: Iterable[Texts], vocab_size: int) -> Tokenizer:
     """Learn from lists of texts with Hugging Face `tokenizers`."""
     backend = _byte_level(models.BPE())
     trainer = trainers.BpeTrainer(
@@ -85,11 +92,11 @@ def train_reference(texts: Iterable[list[str]], vocab_size: int) -> Tokenizer:
         initial_alphabet=_alphabet(),
         show_progress=False,
     )
-    backend.train_from_iterator(map(prepared, texts), trainer)
+    backend.train_from_iterator((prepared(batch).to_list() for batch in texts), trainer)
     return backend
 
 
-def train_gigabpe(texts: Iterable[list[str]], vocab_size: int) -> Tokenizer:
+def train_gigabpe(texts: Iterable[Texts], vocab_size: int) -> Tokenizer:
     """Learn from lists of texts with gigabpe.
 
     Raises:
@@ -101,21 +108,21 @@ def train_gigabpe(texts: Iterable[list[str]], vocab_size: int) -> Tokenizer:
         return _train_gigabpe(sample, vocab_size)
 
 
-def _write(sample: Path, texts: Iterable[list[str]], every: int) -> list[str]:
+def _write(sample: Path, texts: Iterable[Texts], every: int) -> list[str]:
     """Write a line for each text, and return every so many of the texts."""
     kept = []
     with naming(sample), sample.open("wb") as file:
         for batch in map(prepared, texts):
             _write_lines(file, batch)
-            kept += batch[::every]
+            kept += batch.gather_every(every).to_list()
     return kept
 
 
-def _write_lines(file: IO[bytes], texts: list[str]) -> None:
-    if any(_VERTICAL_TAB in text for text in texts):
+def _write_lines(file: IO[bytes], texts: pl.Series) -> None:
+    if texts.str.contains(_VERTICAL_TAB, literal=True).any():
         raise ValueError("a text holds U+000B, which only the cleaning mode `none` keeps")
-    lines = [text.replace("\n", _VERTICAL_TAB) + "\n" for text in texts]
-    file.write("".join(lines).encode())
+    lines = texts.str.replace_all("\n", _VERTICAL_TAB, literal=True)
+    lines.to_frame("text").write_csv(file, include_header=False, quote_style="never")
 
 
 def _train_gigabpe(sample: Path, vocab_size: int) -> Tokenizer:
@@ -158,24 +165,25 @@ def _alphabet() -> list[str]:
     return sorted(pre_tokenizers.ByteLevel.alphabet())
 
 
-def prepared(texts: list[str]) -> list[str]:
+def prepared(texts: Texts) -> pl.Series:
     """The texts as trainers see them: without white space at the end, which gigabpe would join with
     its own line break, and with long words cut."""
-    return [text.rstrip() for text in cut_long_words(texts)]
+    return cut_long_words(pl.Series(texts, dtype=pl.String)).str.strip_chars_end()
 
 
-def cut_long_words(texts: list[str]) -> list[str]:
+def cut_long_words(texts: pl.Series) -> pl.Series:
     """Cut words and other runs of characters that are longer than LONGEST_WORD.
 
     Training takes time in the square of a word's length: 400 kB of one letter would take minutes.
     """
-    if not pl.Series(texts, dtype=pl.String).str.contains(_LONG_RUN).any():
+    if not texts.str.contains(_LONG_RUN).any():
         return texts
     cuts = [
         [0, *(match.end() for match in re.finditer(_LONG_RUN, text)), len(text)] for text in texts
     ]
-    return [
+    parts = [
         text[start:end]
         for text, places in zip(texts, cuts, strict=True)
         for start, end in pairwise(places)
     ]
+    return pl.Series(parts, dtype=pl.String)

@@ -101,8 +101,8 @@ def segmented(texts: pl.Series, size: int) -> tuple[pl.Series, np.ndarray]:
     return pl.Series([segment for part in parts for segment in part], dtype=pl.String), ends
 
 
-def sample(clean: Path, budget: int) -> Iterator[list[str]]:
-    """Yield lists of texts, at most `budget` UTF-8 bytes in all, evenly over the whole corpus.
+def sample(clean: Path, budget: int) -> Iterator[pl.Series]:
+    """Yield batches of texts, at most `budget` UTF-8 bytes in all, evenly over the whole corpus.
 
     A corpus within the budget is yielded whole. Of a larger one only some row groups are read, each
     once, at even distances: as many as hold twice the budget, and at least PLACES if the budget has
@@ -119,18 +119,18 @@ def sample(clean: Path, budget: int) -> Iterator[list[str]]:
     for place in range(places):
         texts = groups[place * len(groups) // places].read()["text"]
         if total <= budget:
-            chosen = texts_between(texts).to_list()
+            chosen = texts_between(texts)
         else:
             chosen = _spread(texts, left // (places - place))
-        left -= sum(len(text.encode()) for text in chosen)
-        if chosen:
+        left -= text_bytes(chosen)
+        if len(chosen):
             yield chosen
 
 
-def _spread(texts: pl.Series, budget: int) -> list[str]:
+def _spread(texts: pl.Series, budget: int) -> pl.Series:
     """Texts at even distances, at most `budget` bytes. A long text consists of several units, each
     of at least SAMPLE_UNIT_CHARS."""
-    rate = min(1.0, budget / max(1, int(texts.str.len_bytes().cast(pl.Int64).sum())))
+    rate = min(1.0, budget / max(1, text_bytes(texts)))
     units = np.maximum(
         1, -(-texts.str.len_chars().to_numpy().astype(np.int64) // SAMPLE_UNIT_CHARS)
     )
@@ -157,15 +157,20 @@ def _unit(text: str, number: int) -> str:
     return text[start if number else 0 : bounds[1]]
 
 
-def _take_bytes(texts: pl.Series, budget: int) -> list[str]:
+def _take_bytes(texts: pl.Series, budget: int) -> pl.Series:
     """The first texts that fit into `budget` bytes; the text that crosses the budget is cut."""
     ends = texts.str.len_bytes().cum_sum().to_numpy()
     fitting = int(np.searchsorted(ends, budget, side="right"))
-    kept = texts.head(fitting).to_list()
+    kept = texts.head(fitting)
     rest = budget - (int(ends[fitting - 1]) if fitting else 0)
     if fitting < len(texts) and (last := texts[fitting].encode()[:rest].decode(errors="ignore")):
-        kept.append(last)
+        return pl.concat([kept, pl.Series([last])])
     return kept
+
+
+def text_bytes(texts: pl.Series) -> int:
+    """The UTF-8 bytes of the texts."""
+    return int(texts.str.len_bytes().cast(pl.Int64).sum())
 
 
 def probe(clean: Path, budget: int, executor: Executor) -> list[str]:

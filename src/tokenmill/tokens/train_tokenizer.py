@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
+import polars as pl
 from tokenizers import Tokenizer, decoders, models
 
 from tokenmill.core import files
@@ -92,10 +93,10 @@ def learn_bpe(clean: Path, params: TokenizerParams, progress: Progress) -> Token
     """Train byte-level BPE on at most `sample_bytes` of the corpus. Memory grows only with the
     distinct words of the sample."""
 
-    def texts() -> Iterator[list[str]]:
+    def texts() -> Iterator[pl.Series]:
         for batch in corpus.sample(clean, params.sample_bytes):
             yield batch
-            progress.advance(sum(len(text.encode()) for text in batch))
+            progress.advance(corpus.text_bytes(batch))
         progress.note(
             f"tokenizer: the words are counted; merging them into {params.vocab_size:,} entries"
         )
@@ -116,7 +117,7 @@ def collect_characters(clean: Path, progress: Progress) -> Tokenizer:
     seen = np.zeros(CODE_POINTS, dtype=np.bool_)
     for frame in shards.batches(clean):
         seen[code_points(plain_column(frame["text"]).to_list())] = True
-        progress.advance(int(frame["text"].str.len_bytes().sum()))
+        progress.advance(corpus.text_bytes(frame["text"]))
     characters = map(chr, np.flatnonzero(seen))
     vocabulary = {token: i for i, token in enumerate([*SPECIAL_TOKENS, *characters])}
     backend = Tokenizer(models.BPE(vocab=vocabulary, merges=[]))
