@@ -20,7 +20,10 @@ from tokenmill.planning.fit import (
     CHEAPEST,
     DROPOUT,
     DROPOUT_FROM,
+    LADDER,
+    READ_BY_LARGER,
     Corpus,
+    Fit,
     TokenizedText,
     context_for,
     epoch_seconds,
@@ -134,12 +137,36 @@ def test_text_that_is_read_often_gets_dropout(params: AllParams):
     corpus = corpus_of(params, text_bytes=10_000_000)
     proposals = [
         fit(corpus, params, seconds=seconds, step_seconds=step_seconds)
-        for seconds in (30, 60, 3000)
+        for seconds in (30, 60, 30_000)
     ]
     for proposal in proposals:
         often = proposal.work.train.epochs >= DROPOUT_FROM
         assert proposal.values["model.dropout"] == (DROPOUT if often else 0.0)
     assert {proposal.values["model.dropout"] for proposal in proposals} == {0.0, DROPOUT}
+
+
+def test_the_next_larger_model_is_taken_where_it_reads_the_text_often(
+    params: AllParams, monkeypatch: pytest.MonkeyPatch
+):
+    corpus = corpus_of(params, text_bytes=2_000_000)
+    taken = set[bool]()
+    for seconds in (20, 60, 240, 960):
+        proposal = fit(corpus, params, seconds=seconds, step_seconds=step_seconds)
+        with monkeypatch.context() as patch:
+            patch.setattr(fitting, "READ_BY_LARGER", math.inf)
+            by_laws = fit(corpus, params, seconds=seconds, step_seconds=step_seconds)
+        assert proposal.text.vocabulary == by_laws.text.vocabulary
+        steps = rung(proposal) - rung(by_laws)
+        assert steps in (0, 1)
+        if steps:
+            assert proposal.work.train.epochs >= READ_BY_LARGER
+        taken.add(bool(steps))
+    assert taken == {False, True}
+
+
+def rung(proposal: Fit) -> int:
+    config = proposal.work.config
+    return LADDER.index((config.n_layer, config.n_embd))
 
 
 def saving(share: float) -> Callable[..., TokenizedText]:

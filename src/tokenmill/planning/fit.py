@@ -4,7 +4,8 @@ with reasons.
 The model is a step on a ladder of depths, as in nanochat, where one number sets the shape. Of the
 steps that the time allows, the one with the lowest loss by scaling laws is taken: Hoffmann et al.
 2022 (Chinchilla) for new text, Muennighoff et al. 2023 for text that is read again. The laws were
-fitted on larger models; docs/plan-against-reality.md compares them with trained small ones.
+fitted on larger models; docs/plan-against-reality.md compares them with trained small ones. Where
+even the next larger model reads the text several times, it learns more, and is taken.
 """
 
 import functools
@@ -79,6 +80,11 @@ GIVE_UP = 1.05
 
 NEARLY = 1.01
 """Take the smallest model whose predicted loss is within this factor of the lowest."""
+
+READ_BY_LARGER = 4
+"""The number of epochs that the next larger model must have to be taken. Of small models that read
+1 to 5 MB, the larger one gained with four epochs and more, and lost with three and fewer
+(docs/plan-against-reality.md)."""
 
 ENOUGH_STEPS = 1000
 """The fewest steps, approximately, that a run should have, so that Muon's rate suits it."""
@@ -215,8 +221,8 @@ class Fit:
         document = text.corpus.median_bytes / text.bytes_per_token
         vocabulary = f"each occurs {occurs:,} times; {text.bytes_per_token:.2f} bytes each"
         model = (
-            f"{parameter_count(config):,} parameters: the lowest loss in this time "
-            "(Chinchilla, Muennighoff)"
+            f"{parameter_count(config):,} parameters: the lowest loss in this time (Chinchilla, "
+            f"Muennighoff), or one step more that reads the text {READ_BY_LARGER} times"
         )
         context = (
             f"tokens: half of the documents have {document:,.0f} or more; at most about the width"
@@ -251,7 +257,8 @@ def fit(corpus: Corpus, params: AllParams, *, seconds: float, step_seconds: Step
 
     The vocabulary is halved until it is worth its work to the model that is then found, or until
     the time suffices to read the text once, because the output layer is most of a small model's
-    work. It is doubled if that is worth its work to the same model.
+    work. It is doubled if that is worth its work to the same model. Then the next larger model is
+    taken if the time suffices for READ_BY_LARGER epochs of it.
 
     Raises:
         UserError: the smallest model cannot read the text once in this time.
@@ -283,6 +290,7 @@ def fit(corpus: Corpus, params: AllParams, *, seconds: float, step_seconds: Step
             shape = work.config.n_layer, work.config.n_embd
             if larger := _proposal(params, twice, seconds, step_seconds, shape=shape):
                 text, work = twice, larger
+    work = _next_larger(params, text, seconds, step_seconds, work)
     warmup = min(20, work.steps // 10)
     work = _changed(work, schedule=work.train.schedule.model_copy(update={"warmup_steps": warmup}))
     return Fit(work, text, epoch_seconds(work, text, step_seconds(work)) * work.train.epochs)
@@ -292,6 +300,21 @@ def _best(proposals: list[Workload]) -> Workload | None:
     """The smallest model whose loss is nearly the lowest."""
     lowest = min(map(predicted_loss, proposals), default=math.inf)
     return next((work for work in proposals if predicted_loss(work) <= NEARLY * lowest), None)
+
+
+def _next_larger(
+    params: AllParams,
+    text: TokenizedText,
+    seconds: float,
+    step_seconds: StepSeconds,
+    work: Workload,
+) -> Workload:
+    """The training of the next larger model if it reads the text often enough, else `work`."""
+    rung = LADDER.index((work.config.n_layer, work.config.n_embd)) + 1
+    if rung == len(LADDER):
+        return work
+    larger = _proposal(params, text, seconds, step_seconds, shape=LADDER[rung])
+    return larger if larger and larger.train.epochs >= READ_BY_LARGER else work
 
 
 def _is_worth_its_work(larger: TokenizedText, smaller: TokenizedText, config: ModelConfig) -> bool:
