@@ -145,7 +145,7 @@ def test_text_that_is_read_often_gets_dropout(params: AllParams):
     assert {proposal.values["model.dropout"] for proposal in proposals} == {0.0, DROPOUT}
 
 
-def test_the_next_larger_model_is_taken_where_it_reads_the_text_often(
+def test_the_next_larger_model_must_read_the_text_often(
     params: AllParams, monkeypatch: pytest.MonkeyPatch
 ):
     corpus = corpus_of(params, text_bytes=2_000_000)
