@@ -83,8 +83,8 @@ NEARLY = 1.01
 
 READ_BY_LARGER = 4
 """The number of epochs that the next larger model must have to be taken. Of small models that read
-1 to 5 MB, the larger one gained with four epochs and more, and lost with three and fewer
-(docs/plan-against-reality.md)."""
+1 to 5 MB, the larger one gained with four epochs and more. With three it gained 0.3 % once and lost
+2.1 % once, with fewer it lost (docs/plan-against-reality.md)."""
 
 ENOUGH_STEPS = 1000
 """The fewest steps, approximately, that a run should have, so that Muon's rate suits it."""

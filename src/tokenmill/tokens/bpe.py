@@ -36,8 +36,8 @@ _VERTICAL_TAB = "\v"
 """Stands for a line break in gigabpe's file, whose lines are the texts. The pre-tokenizer treats
 both alike, and cleaning removes this one from text."""
 
-
 Texts = Sequence[str] | pl.Series
+"""A batch of texts; a column is not copied."""
 
 
 def train_bpe(
