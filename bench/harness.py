@@ -52,6 +52,12 @@ READ_EVERY = 10
 ROOT = Path(__file__).resolve().parent.parent
 
 
+def environment() -> dict[str, str]:
+    """This process's, in which Python finds the checkout, then what PYTHONPATH has now."""
+    paths = [str(ROOT / "src"), str(ROOT), os.environ.get("PYTHONPATH")]
+    return os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, paths))}
+
+
 def here() -> torch.device:
     """CUDA, else the CPU."""
     return torch.device("cuda" if torch.cuda.is_available() else "cpu")

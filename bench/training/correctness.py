@@ -1,6 +1,6 @@
 """Whether training on a GPU is right, before it is timed: `python -m bench.training.correctness`.
 
-Small models of both architectures train beside the same on the CPU, in float32. Then: a loss that
+Small models of all architectures train beside the same on the CPU, in float32. Then: a loss that
 is not a number changes no weight; a step for which memory does not suffice changes nothing and
 succeeds in smaller pieces; a checkpoint that is written beside steps holds what there was; training
 that continues from it ends as if it had never stopped; and compiled steps are those of the
@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 from unittest import mock
 
 import numpy as np
@@ -27,7 +27,7 @@ from torch import Tensor
 
 from bench.harness import RowFile, here, tiny_command, train_params
 from tokenmill.core.errors import UserError
-from tokenmill.model.config import ModelConfig
+from tokenmill.model.config import Architecture, ModelConfig
 from tokenmill.model.device import Compute, configure_process, is_out_of_memory
 from tokenmill.model.gpt import GPT, build
 from tokenmill.model.sequences import Sequences
@@ -38,7 +38,7 @@ from tokenmill.training.history import RunState
 from tokenmill.training.optimizer import Optimizer
 from tokenmill.training.step import Batch, MicroBatch, train_step
 
-KINDS = list(itertools.product(("gpt2", "modern"), ("adamw", "muon")))
+KINDS = list(itertools.product(get_args(Architecture), ("adamw", "muon")))
 SIZES = {
     "n_layer": 2,
     "n_head": 4,
@@ -192,13 +192,13 @@ def little_memory(device: torch.device) -> Iterator[None]:
             yield
         return
     torch.cuda.empty_cache()
-    _, total = torch.cuda.mem_get_info(device)
-    allowed = torch.cuda.memory_reserved(device) + 2**20
-    torch.cuda.set_per_process_memory_fraction(allowed / total, device)
+    _, total = torch.cuda.mem_get_info()
+    allowed = torch.cuda.memory_reserved() + 2**20
+    torch.cuda.set_per_process_memory_fraction(allowed / total)
     try:
         yield
     finally:
-        torch.cuda.set_per_process_memory_fraction(1.0, device)
+        torch.cuda.set_per_process_memory_fraction(1.0)
 
 
 def checkpoint_beside_steps(architecture: str, optimizer: str, compute: Compute) -> str:

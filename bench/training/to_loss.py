@@ -2,7 +2,6 @@
 each as a process, and one measure of a model's loss for all."""
 
 import importlib.util
-import os
 import subprocess
 import sys
 import tempfile
@@ -18,7 +17,7 @@ from ruamel.yaml import YAML
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from bench.harness import ROOT, section
+from bench.harness import ROOT, environment, section
 from bench.training import nanogpt
 from bench.training.text import write_tokens
 from tokenmill.core.errors import UserError
@@ -141,7 +140,7 @@ def train_stage(sections: dict[str, Any], here: Path) -> tuple[float, GPT]:
         capture_output=True,
         text=True,
         check=False,
-        env=os.environ | {"PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}"},
+        env=environment(),
     )
     seconds = time.perf_counter() - began
     if done.returncode:

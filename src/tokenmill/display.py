@@ -324,8 +324,8 @@ class TrainingDisplay:
         """Print the plan, which is pairs of a name and a fact, then start at `step` of `total`."""
         self._prices = prices
         self._total = total
-        self._first = step
-        self._began = self._shown_at = time.monotonic()
+        self._shown_at = time.monotonic()
+        self.began(step)
         print_columns([(f"  {name}", text) for name, text in plan], out=self._out)
         if self._out.isatty():
             columns = (
@@ -342,12 +342,18 @@ class TrainingDisplay:
             )
             self._live.start(refresh=True)
 
+    def began(self, step: int) -> None:
+        """Reckon the remaining time from here on; the first step, which compiles, is over."""
+        self._first = step
+        self._began = time.monotonic()
+
     def interval(
         self, *, step: int, epoch: float, loss: float, tokens_per_second: float, spent: "Cost"
     ) -> None:
         """Show loss, speed, the cost of all sessions so far, and the remaining time and cost."""
         now = time.monotonic()
-        if now - self._shown_at < (DRAW_EVERY if self._live else LINE_EVERY):
+        waited = now - self._shown_at
+        if step == self._first or waited < (DRAW_EVERY if self._live else LINE_EVERY):
             return
         self._shown_at = now
         left = (now - self._began) / (step - self._first) * (self._total - step)

@@ -86,8 +86,8 @@ def test_without_a_text_the_sample_is_the_text():
     assert "".join(characters[i] for i in train[:500]) == text[:500]
 
 
-def test_the_gpu_benchmark_takes_at_most_24_minutes():
-    assert sum(limit for limit, _ in PARTS.values()) <= 24 * 60
+def test_the_gpu_benchmark_takes_at_most_26_minutes():
+    assert sum(limit for limit, _ in PARTS.values()) <= 26 * 60
 
 
 def test_tokenmill_climbs_first():

@@ -25,6 +25,7 @@ from tokenmill.planning.benchmark import StepBenchmark, measure
 from tokenmill.planning.plan import (
     HARDWARE,
     LAUNCH_SECONDS,
+    RECORDED_SECONDS,
     Plan,
     optimizer_flops,
     peak_flops,
@@ -308,18 +309,24 @@ def test_muon_is_float32_on_a_card_without_bfloat16():
 
 
 def test_a_small_model_waits_for_the_launches_of_its_operations():
-    seconds = [
-        step_time(
-            config_of("modern", n_layer=layers),
-            tokens=1,
-            optimizer="muon",
-            rate=1e15,
-            devices=1,
-            bandwidth=1.0,
-        ).seconds
-        for layers in (1, 3)
-    ]
-    assert seconds == pytest.approx([250 * LAUNCH_SECONDS, 450 * LAUNCH_SECONDS])
+    common: dict[str, Any] = {"tokens": 1, "optimizer": "muon", "rate": 1e15, "bandwidth": 1.0}
+    for recorded, each in ((False, LAUNCH_SECONDS), (True, RECORDED_SECONDS)):
+        seconds = [
+            step_time(
+                config_of("modern", n_layer=layers), devices=1, recorded=recorded, **common
+            ).seconds
+            for layers in (1, 3)
+        ]
+        assert seconds == pytest.approx([250 * each, 450 * each])
+
+
+def test_small_steps_are_recorded_on_one_card_with_bfloat16():
+    work = Workload(config_of("modern", n_layer=1), train_params(batch_size=1), 10**6)
+    cards = {gpu.name: gpu for gpu in HARDWARE}
+    recorded = step_seconds_on(cards["A100"], work)
+    assert recorded == pytest.approx(250 * RECORDED_SECONDS)
+    assert step_seconds_on(cards["A100"], work, devices=2) >= 250 * LAUNCH_SECONDS
+    assert step_seconds_on(cards["T4"], work) >= 250 * LAUNCH_SECONDS
 
 
 def test_a_fast_network_hides_and_a_slow_one_costs():

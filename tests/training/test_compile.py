@@ -7,8 +7,7 @@ import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any, get_args
+from typing import get_args
 from unittest import mock
 
 import pytest
@@ -23,12 +22,13 @@ from tokenmill.model.sequences import loss_of
 from tokenmill.training.compile import (
     CPU_TFLOP,
     GPU_STEPS,
+    GPU_TFLOP,
+    RECORDED_TFLOP,
     Compilation,
     choose_compilation,
     missing_compiler,
+    recording_hindrances,
 )
-from tokenmill.training.distributed import Group
-from tokenmill.training.run import refuse_recording
 from tokenmill.training.schedule import Workload
 from tokenmill.training.size import flops_per_token
 
@@ -42,11 +42,17 @@ def work(tokens: int, **changes: int) -> Workload:
 
 @pytest.mark.skipif(missing_compiler(CUDA) is not None, reason="no compiler here")
 @pytest.mark.parametrize("epochs", [1, 50])
-def test_a_gpu_compiles_from_some_steps_of_the_run_on(epochs: int):
-    tokens = 8 * 4 * (GPU_STEPS // epochs) + 1
-    assert choose_compilation("auto", CUDA, work(tokens, epochs=epochs)).on
-    assert not choose_compilation("auto", CUDA, work(tokens - 32, epochs=epochs)).on
-    assert not choose_compilation("auto", torch.device("mps"), work(tokens, epochs=epochs)).on
+def test_a_gpu_compiles_for_long_runs(epochs: int):
+    many = 8 * 4 * (GPU_STEPS // epochs) + 1
+    assert choose_compilation("auto", CUDA, work(many, epochs=epochs)).on
+    assert not choose_compilation("auto", CUDA, work(many - 32, epochs=epochs)).on
+    assert not choose_compilation("auto", torch.device("mps"), work(many, epochs=epochs)).on
+    wide = model_config(n_embd=4096, vocab_size=4096)
+    tokens = GPU_TFLOP * 1e12 / flops_per_token(wide) / epochs
+    for share, on in ((1.05, True), (0.95, False)):
+        steps = round(share * tokens / 64 / CONTEXT)
+        large = Workload(wide, train_params(epochs=epochs, batch_size=64), steps * 64 * CONTEXT + 1)
+        assert choose_compilation("auto", CUDA, large).on == on
 
 
 @pytest.mark.skipif(missing_compiler(CPU) is not None, reason="no compiler here")
@@ -60,7 +66,7 @@ def test_a_cpu_compiles_for_long_epochs_whatever_their_number(epochs: int):
 def test_the_choice_and_its_reason_are_a_sentence(monkeypatch: pytest.MonkeyPatch):
     large = work(10**12)
     assert str(choose_compilation("auto", CPU, work(10**7))).startswith("off: an epoch takes ")
-    assert str(choose_compilation("auto", CUDA, large)).startswith("on: the run has ") == (
+    assert str(choose_compilation("auto", CUDA, large)).startswith("on, recorded: ") == (
         not missing_compiler(CUDA)
     )
     assert str(choose_compilation("off", CUDA, large)) == "off: runtime.compile says so"
@@ -69,7 +75,7 @@ def test_the_choice_and_its_reason_are_a_sentence(monkeypatch: pytest.MonkeyPatc
         monkeypatch.delenv(name, raising=False)
     assert (
         str(choose_compilation("auto", CUDA, large))
-        == "off: it needs a C compiler (gcc), which is not there"
+        == "off, recorded: it needs a C compiler (gcc), which is not there"
     )
     assert (
         str(choose_compilation("auto", CPU, large))
@@ -100,13 +106,23 @@ def test_steps_are_recorded_on_a_gpu_only(monkeypatch: pytest.MonkeyPatch):
     ],
 )
 def test_what_cannot_be_recorded_is_refused(
-    name: str, precision: torch.dtype, place: str, size: int
+    name: str, precision: torch.dtype, place: str, size: int, monkeypatch: pytest.MonkeyPatch
 ):
-    data: Any = SimpleNamespace(place=place)
+    monkeypatch.setattr("tokenmill.training.compile.missing_compiler", lambda _: None)
+    hindrances = recording_hindrances(Compute(CUDA, precision), place=place, processes=size)
     with pytest.raises(UserError, match=re.escape(name)):
-        refuse_recording(Compute(CUDA, precision), data, Group(size=size))
-    data.place = "device"
-    refuse_recording(Compute(CUDA, torch.bfloat16), data, Group())
+        choose_compilation("reduce-overhead", CUDA, work(10**7), hindrances=hindrances)
+    assert not choose_compilation("auto", CUDA, work(10**7), hindrances=hindrances).recorded
+
+
+def test_a_gpu_records_steps_that_wait_for_the_host():
+    assert not recording_hindrances(Compute(CUDA, torch.bfloat16), place="device", processes=1)
+    sequences = int(RECORDED_TFLOP * 1e12 / flops_per_token(model_config()) / CONTEXT)
+    for more, recorded in ((0, True), (1, False)):
+        large = work(10**12, batch_size=sequences + more)
+        assert choose_compilation("auto", CUDA, large).recorded == recorded
+    assert not choose_compilation("auto", CPU, work(10**7)).recorded
+    assert not choose_compilation("off", CUDA, work(10**7)).recorded
 
 
 def test_a_run_says_what_it_chose(here: Path, tokens: Path, said: io.StringIO):

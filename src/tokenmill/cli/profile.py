@@ -36,9 +36,9 @@ EXAMPLES = """\
 Open the trace in chrome://tracing or https://ui.perfetto.dev.
 """
 
-WARM_UP = 3
-"""The number of steps before the profile, for compilation, first allocations and the optimizer's
-state."""
+WARM_UP = 4
+"""The number of steps before the profile, for compilation, first allocations, the optimizer's state
+and a recording."""
 
 TINY_SECONDS = 20e-6
 """Seconds below which the mean time of an operation is mostly that of launching it."""
@@ -155,7 +155,7 @@ def _profile(params: "AllParams", *, steps: int, trace: Path) -> Profile:
     from tokenmill.model.device import choose_compute, configure_process  # noqa: PLC0415
     from tokenmill.model.sequences import place_tokens  # noqa: PLC0415
     from tokenmill.planning.benchmark import StepBenchmark, product_rate, synchronize  # noqa: PLC0415
-    from tokenmill.training.compile import choose_compilation  # noqa: PLC0415
+    from tokenmill.training.compile import choose_compilation, recording_hindrances  # noqa: PLC0415
     from tokenmill.training.schedule import Workload  # noqa: PLC0415
     from tokenmill.training.size import flops_per_token  # noqa: PLC0415
 
@@ -164,13 +164,13 @@ def _profile(params: "AllParams", *, steps: int, trace: Path) -> Profile:
     config = ModelConfig.of(params.model, metadata.vocab_size)
     compute = choose_compute(runtime.device, params.train.precision)
     configure_process(compute)
-    ids, _ = place_tokens(
+    ids, place = place_tokens(
         open_tokens(paths.TOKENS, "train"), runtime.token_placement, compute.device
     )
     work = Workload.on(metadata, config, params.train, params.data.mixture)
-    benchmark = StepBenchmark(
-        ids, work, compute, choose_compilation(runtime.compile, compute.device, work)
-    )
+    hindrances = recording_hindrances(compute, place=place, processes=1)
+    compilation = choose_compilation(runtime.compile, compute.device, work, hindrances=hindrances)
+    benchmark = StepBenchmark(ids, work, compute, compilation)
     for step in range(WARM_UP):
         benchmark.step(step)
     rate = product_rate(compute)

@@ -219,7 +219,7 @@ class _RMSNorm(Function):
         y = in_precision(x_f32 * scale, x.dtype)
         # The product after it keeps the rounded result anyway, and Inductor notices that both are
         # the same
-        ctx.save_for_backward(y.to(product_dtype(x)) if for_gpu(x) else y, scale)
+        ctx.save_for_backward(in_precision(y, product_dtype(x)) if for_gpu(x) else y, scale)
         return y
 
     @staticmethod

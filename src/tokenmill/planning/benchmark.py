@@ -2,6 +2,7 @@
 checkpoint is read or written."""
 
 import dataclasses
+import functools
 import statistics
 import time
 from collections.abc import Callable
@@ -21,13 +22,19 @@ from tokenmill.model.device import (
 )
 from tokenmill.model.gpt import build
 from tokenmill.model.sequences import Sequences
-from tokenmill.training.compile import Compilation, choose_compilation
+from tokenmill.training.compile import (
+    STEPS_TO_RECORD,
+    Compilation,
+    RecordedStep,
+    choose_compilation,
+    recording_hindrances,
+)
 from tokenmill.training.memory import sequences_that_fit
 from tokenmill.training.optimizer import Optimizer
 from tokenmill.training.params import RuntimeParams
 from tokenmill.training.schedule import EpochSampler, Workload
 from tokenmill.training.size import memory
-from tokenmill.training.step import Batch, MicroBatch, train_step
+from tokenmill.training.step import Batch, MicroBatch, StepResult, train_step
 from tokenmill.words.units import counted, size
 
 LONG_STEP = 1.5
@@ -70,14 +77,28 @@ class StepBenchmark:
         )
         model = build(config, seed=train.seed).to(compute.device).train()
         self._optimizer = Optimizer(
-            model, train, compute, compiler=compilation.for_update(compute.device)
+            model,
+            train,
+            compute,
+            compiler=compilation.for_update(compute.device),
+            repeats=compilation.recorded,
         )
-        self._forward = compilation.of(model)
         self._config = config
         self._train = train
         self.compute = compute
-        self.compiled = compilation.on
+        self.compilation = compilation
         self.micro_batch = sequences_that_fit(config, train, train.batch_size, compute)
+        step_on = functools.partial(
+            train_step,
+            compilation.of(model),
+            self._optimizer,
+            self._sequences,
+            micro_batch=MicroBatch(self.micro_batch),
+            compute=compute,
+        )
+        self._step_on: Callable[[Batch], StepResult] = step_on
+        if compilation.recorded:
+            self._step_on = RecordedStep(step_on, sequences=per_step, device=compute.device)
 
     def step(self, number: int, *, sequences: int | None = None) -> int:
         """Make step `number`, or one over its first `sequences`. Return its tokens, or 0 if memory
@@ -85,14 +106,7 @@ class StepBenchmark:
         index = self._order.indices_at(number)[:sequences]
         self._optimizer.set_rates(self._train.peak)
         try:
-            train_step(
-                self._forward,  # type: ignore[arg-type]
-                self._optimizer,
-                self._sequences,
-                Batch(index),
-                micro_batch=MicroBatch(self.micro_batch),
-                compute=self.compute,
-            )
+            self._step_on(Batch(index))
         except Exception as error:
             if not is_out_of_memory(error):
                 raise
@@ -115,7 +129,7 @@ def measure(work: Workload, runtime: RuntimeParams) -> Speed:
 
     The time of a step is linear in its sequences (the update is the constant part). So if a whole
     step takes too long, the last two sizes give its time. Compiled code is made for one size of
-    micro-batch, so with it the first size is that.
+    micro-batch, so with it the first size is that; and only a whole step is recorded.
 
     Raises:
         UserError: the model does not fit this machine's memory, or the device is not there.
@@ -126,10 +140,14 @@ def measure(work: Workload, runtime: RuntimeParams) -> Speed:
     sequences = work.sequences_per_step
     context = work.config.context_length
     ids = torch.randint(work.config.vocab_size, (sequences * context + 1,), dtype=torch.int32)
-    steps = StepBenchmark(
-        ids, work, compute, choose_compilation(runtime.compile, compute.device, work)
+    compilation = choose_compilation(
+        runtime.compile,
+        compute.device,
+        work,
+        hindrances=recording_hindrances(compute, place="device", processes=1),
     )
-    few = first = min(sequences, steps.micro_batch) if steps.compiled else 1
+    steps = StepBenchmark(ids.to(compute.device), work, compute, compilation)
+    few = first = _first_size(steps, sequences)
     before = 0.0
     seconds = _warm(steps, first)
     while few < sequences and (seconds < LONG_STEP or few == first):
@@ -188,11 +206,20 @@ def _refuse_too_large(config: ModelConfig, compute: Compute) -> None:
         )
 
 
+def _first_size(steps: StepBenchmark, sequences: int) -> int:
+    """The fewest sequences whose steps are timed; recording, where steps are recorded, is over."""
+    if not steps.compilation.recorded:
+        return min(sequences, steps.micro_batch) if steps.compilation.on else 1
+    for _ in range(STEPS_TO_RECORD):
+        _seconds(steps, sequences)
+    return sequences
+
+
 def _warm(steps: StepBenchmark, sequences: int) -> float:
     """The time of the second step of this size. The first step, which allocates and compiles,
     counts only if it is long."""
     first = _seconds(steps, sequences)
-    return first if first > LONG_STEP and not steps.compiled else _seconds(steps, sequences)
+    return first if first > LONG_STEP and not steps.compilation.on else _seconds(steps, sequences)
 
 
 def _seconds(steps: StepBenchmark, sequences: int) -> float:

@@ -30,6 +30,7 @@ from tokenmill.model.config import ModelConfig
 from tokenmill.model.gpt import empty_model, is_hidden_matrix, parameter_count
 from tokenmill.model.manifest import MANIFEST, read_manifest
 from tokenmill.planning.benchmark import measure
+from tokenmill.training.compile import waits_for_host
 from tokenmill.training.params import OPTIMIZERS, OptimizerName
 from tokenmill.training.schedule import Workload
 from tokenmill.training.size import USABLE_MEMORY, flops_per_token, memory, sequences_within
@@ -38,14 +39,19 @@ if TYPE_CHECKING:  # training reads the table of GPUs, and does without the libr
     from tokenmill.schema import AllParams
 
 UTILISATION = 0.4
-"""The share of its peak that plans assume a GPU to reach."""
+"""The share of its peak that plans assume a GPU to reach. An H200 reached 0.40 with 134M parameters
+of `modern`, and 0.44 with those of `gpt2` (docs/decisions.md)."""
 
 HERE = "here"
 """The name that stands for this machine, measured now, among the names of hardware."""
 
-LAUNCH_SECONDS = 5e-6
-"""Seconds that the host is assumed to take to launch an operation on a GPU. Small models wait for
-the launches, not for the computation."""
+LAUNCH_SECONDS = 15e-6
+"""Seconds that the host is assumed to take for each operation of a step on a GPU. Small models wait
+for the host, not for the computation. Beside an H200 it was 15 µs for compiled steps of the default
+model."""
+
+RECORDED_SECONDS = 3e-6
+"""Seconds that an operation of a recorded step takes at least; measured on the same GPU."""
 
 # Operations of a step that launch a kernel (all but views), counted for `modern` with Muon
 LAUNCHES = 150
@@ -147,6 +153,7 @@ def step_time(
     devices: int,
     bandwidth: float,
     update_rate: float | None = None,
+    recorded: bool = False,
 ) -> StepTime:
     """The time of a step over `tokens` on `devices`, each of which holds the whole model (DDP, Li
     et al. 2020).
@@ -154,12 +161,13 @@ def step_time(
     Each device computes `rate` operations a second, `update_rate` of the optimizer's products
     (None: the same), and sends `bandwidth` bytes a second. It sends its float32 gradients twice, as
     a ring's all-reduce does (Patarasuk and Yuan 2009). No step is shorter than the launches of its
-    operations.
+    operations, which a host makes one by one if the step is not `recorded`.
     """
     passes = tokens * flops_per_token(config) / devices / rate
     update = optimizer_flops(config, optimizer) / (update_rate or rate)
     sent = 2 * 4 * parameter_count(config) * (devices - 1) / devices
-    launches = LAUNCH_SECONDS * (LAUNCHES + LAUNCHES_PER_LAYER * config.n_layer)
+    each = RECORDED_SECONDS if recorded else LAUNCH_SECONDS
+    launches = each * (LAUNCHES + LAUNCHES_PER_LAYER * config.n_layer)
     return StepTime(max(passes + update, launches), sent, sent / bandwidth)
 
 
@@ -183,6 +191,7 @@ def step_seconds_on(
         devices=devices,
         bandwidth=gpu.link_gb_per_second * 1e9,
         update_rate=gpu.update_flops * utilisation,
+        recorded=devices == 1 and gpu.float32_teraflops is None and waits_for_host(work),
     ).seconds
 
 

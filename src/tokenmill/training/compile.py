@@ -9,7 +9,7 @@ the figures behind the rule.
 import os
 import shutil
 import sysconfig
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -18,6 +18,7 @@ import torch
 from torch import nn
 
 from tokenmill.core.errors import UserError, first_line
+from tokenmill.model.device import Compute
 from tokenmill.model.gpt import GPT
 from tokenmill.training.params import CompileChoice
 from tokenmill.training.schedule import Workload
@@ -29,8 +30,14 @@ CPU_TFLOP = 100
 on two cores. Compiling takes one or two minutes and makes steps 12 to 35 % shorter. The epoch
 counts, not the run, so that more epochs keep the same bits."""
 
-GPU_STEPS = 2000
-"""A GPU compiles if the run has at least this many steps. The number is assumed, not measured."""
+GPU_TFLOP = 4000
+"""A GPU compiles if the run has at least this many operations in units of 1e12, or `GPU_STEPS`
+steps. Compiling takes about half a minute."""
+
+GPU_STEPS = 20_000
+
+RECORDED_TFLOP = 2
+"""A GPU records steps of at most this many operations in units of 1e12."""
 
 ON_LISTS = {"loop_ordering_after_fusion": False}
 """Workaround: this pass crashes Inductor of torch 2.11 on operations over lists of tensors
@@ -43,6 +50,9 @@ PyTorch would stop compiling."""
 WARM_UP_STEPS = 3
 """Ordinary steps before the recording. They compile, tune and allocate, none of which may happen
 while a CUDA graph is recorded."""
+
+STEPS_TO_RECORD = WARM_UP_STEPS + 1
+"""The number of steps after which a recording is only replayed."""
 
 Model = TypeVar("Model", bound=nn.Module)
 Compiler = Callable[[Callable[..., Any]], Callable[..., Any]]
@@ -59,7 +69,8 @@ class Compilation:
 
     def __str__(self) -> str:
         """The choice and its reason, as training prints them."""
-        return f"{'on, recorded' if self.recorded else 'on' if self.on else 'off'}: {self.why}"
+        recorded = ", recorded" if self.recorded else ""
+        return f"{'on' if self.on else 'off'}{recorded}: {self.why}"
 
     def of(self, model: Model) -> Model:
         """The model, compiled if the choice is `on`.
@@ -128,12 +139,17 @@ def compile_part(function: Callable[..., Any]) -> Callable[..., Any]:
     return torch.compile(function, dynamic=False, options=ON_LISTS)  # type: ignore[call-overload]
 
 
-def choose_compilation(wanted: CompileChoice, device: torch.device, work: Workload) -> Compilation:
+def choose_compilation(
+    wanted: CompileChoice, device: torch.device, work: Workload, *, hindrances: Sequence[str] = ()
+) -> Compilation:
     """Decide what `runtime.compile` means for this work on this device.
 
+    Args:
+        hindrances: why steps cannot be recorded, as `recording_hindrances` gives them.
+
     Raises:
-        UserError: the value is not `auto`, and a compiler, a header or the right kind of device is
-            missing.
+        UserError: the value is not `auto`, and a compiler, a header, the right kind of device or
+            what recording needs is missing.
     """
     missing = missing_compiler(device) if wanted != "off" else None
     recorded = wanted == "reduce-overhead"
@@ -142,6 +158,10 @@ def choose_compilation(wanted: CompileChoice, device: torch.device, work: Worklo
             "runtime.compile (reduce-overhead) is for CUDA GPUs, and this run is on "
             f"{device.type}; set it to auto."
         )
+    if recorded and hindrances:
+        raise UserError(
+            f"runtime.compile (reduce-overhead) needs {hindrances[0]}, or runtime.compile to on."
+        )
     if wanted != "auto" and missing:
         raise UserError(
             f"runtime.compile ({wanted}) needs {missing}, which is not there; install it, or set "
@@ -149,21 +169,53 @@ def choose_compilation(wanted: CompileChoice, device: torch.device, work: Worklo
         )
     if wanted != "auto":
         return Compilation(wanted != "off", "runtime.compile says so", recorded=recorded)
-    if device.type not in {"cpu", "cuda"}:
+    if device.type == "cuda":
+        return _on_gpu(work, missing, may_record=not hindrances)
+    if device.type != "cpu":
         return Compilation(False, "not tried on this kind of device")
     if missing:
         return Compilation(False, f"it needs {missing}, which is not there")
-    if device.type == "cpu":
-        teraflop = work.tokens_per_epoch * flops_per_token(work.config) / 1e12
-        return Compilation(
-            teraflop >= CPU_TFLOP,
-            f"an epoch takes {teraflop:,.1f} TFLOP, and compiling for a CPU pays from {CPU_TFLOP} "
-            "on",
-        )
+    teraflop = work.tokens_per_epoch * flops_per_token(work.config) / 1e12
     return Compilation(
-        work.steps >= GPU_STEPS,
-        f"the run has {work.steps:,} steps, and compiling pays from {GPU_STEPS:,} on",
+        teraflop >= CPU_TFLOP,
+        f"an epoch takes {teraflop:,.1f} TFLOP, and compiling for a CPU pays from {CPU_TFLOP} on",
     )
+
+
+def step_tflop(work: Workload) -> float:
+    """Floating-point operations of a step, without the update, in units of 1e12."""
+    return work.tokens_per_step * flops_per_token(work.config) / 1e12
+
+
+def waits_for_host(work: Workload) -> bool:
+    """Whether a GPU computes a step of this work faster than a host launches its operations."""
+    return step_tflop(work) <= RECORDED_TFLOP
+
+
+def _on_gpu(work: Workload, missing: str | None, *, may_record: bool) -> Compilation:
+    """What `auto` means on a GPU."""
+    recorded = may_record and waits_for_host(work)
+    if missing:
+        return Compilation(False, f"it needs {missing}, which is not there", recorded=recorded)
+    whole = work.steps * step_tflop(work)
+    return Compilation(
+        whole >= GPU_TFLOP or work.steps >= GPU_STEPS,
+        f"the run takes {whole:,.1f} TFLOP in {work.steps:,} steps, and compiling for a GPU pays "
+        f"from {GPU_TFLOP:,} TFLOP or {GPU_STEPS:,} steps on",
+        recorded=recorded,
+    )
+
+
+def recording_hindrances(compute: Compute, *, place: str, processes: int) -> list[str]:
+    """Why a run whose tokens are in `place` cannot record its steps, as what it needs and what to
+    set."""
+    reasons = {
+        "one process only: set runtime.processes to 1": processes > 1,
+        "tokens on the GPU: set runtime.token_placement to device": place != "device",
+        "no loss scaler, which float16 needs: set train.precision to bfloat16": compute.precision
+        == torch.float16,
+    }
+    return [reason for reason, applies in reasons.items() if applies]
 
 
 def missing_compiler(device: torch.device) -> str | None:

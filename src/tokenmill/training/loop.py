@@ -21,9 +21,10 @@ from tokenmill.display import TrainingDisplay
 from tokenmill.model.device import Compute
 from tokenmill.model.gpt import GPT
 from tokenmill.model.sequences import bits_per_byte, mean_loss, perplexity
+from tokenmill.training.agreement import check_gradients
 from tokenmill.training.async_checkpoint import AsyncCheckpointer
 from tokenmill.training.checkpoint import RESUMABLE_KEYS, CheckpointStore
-from tokenmill.training.compile import RecordedStep
+from tokenmill.training.compile import Compilation, RecordedStep
 from tokenmill.training.distributed import FlagSync, Group, whole_model
 from tokenmill.training.history import EpochRow, LiveFiles, RunState, StepRow, ValidationRow
 from tokenmill.training.job import Data
@@ -53,8 +54,7 @@ class Training:
     compiled if the run is."""
     optimizer: Optimizer
     micro_batch: MicroBatch
-    is_recorded: bool
-    """Whether whole steps are recorded as one CUDA graph."""
+    compilation: Compilation
     state: RunState
     store: CheckpointStore
     saver: AsyncCheckpointer
@@ -79,6 +79,7 @@ def train(run: Training, interrupt: Interrupt) -> None:
     flags = FlagSync(run.group)
     run.model.train()
     with interrupt, run.saver.active():
+        check_compiled(run)
         try:
             for step in range(first := state.step, ends_early(run) or work.steps):
                 batch = batch_at(work, step)
@@ -86,6 +87,7 @@ def train(run: Training, interrupt: Interrupt) -> None:
                 losses.add(step_on(batch), batch)
                 if step == first:
                     settle(run.compute.device)
+                    run.display.began(state.step)
                 ends_epoch = state.step % work.steps_per_epoch == 0
                 if ends_epoch or state.step % work.train.log_every_steps == 0:
                     log(run, losses, timing)
@@ -111,6 +113,25 @@ def train(run: Training, interrupt: Interrupt) -> None:
     flags.wait()
 
 
+def check_compiled(run: Training) -> None:
+    """Refuse a compiled model that has not the gradients of the model itself.
+
+    Dropout draws otherwise in compiled code, and a sharded model is not there as a whole: neither
+    is checked.
+    """
+    is_over = run.state.step >= run.work.steps
+    if not run.compilation.on or is_over or run.group.shards or run.work.config.dropout:
+        return
+    check_gradients(
+        run.model,
+        run.forward,
+        run.data.train,
+        batch_at(run.work, run.state.step).index,
+        micro_batch=run.micro_batch,
+        compute=run.compute,
+    )
+
+
 def set_rates(run: Training, step: int) -> None:
     """Set the rates of the update of `step`, which counts from 0."""
     run.optimizer.set_rates(
@@ -131,7 +152,7 @@ def step_function(run: Training) -> Callable[[Batch], StepResult]:
         micro_batch=run.micro_batch,
         compute=run.compute,
     )
-    if not run.is_recorded:
+    if not run.compilation.recorded:
         return step_on
     return RecordedStep(
         step_on,

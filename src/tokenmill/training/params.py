@@ -267,11 +267,13 @@ class RuntimeParams(DeviceParams, extra="ignore"):
     map of their file. `auto`: the first of these with enough room."""
 
     compile: CompileChoice
-    """`torch.compile`. `auto`: on for CUDA if the run has at least 2,000 steps, and on for a CPU if
-    an epoch takes at least 100 TFLOP (half an hour on two cores). Compiling takes a minute or two
-    and makes steps 10 to 35 % shorter (docs/decisions.md). Training shows the choice and its
-    reason. `reduce-overhead`: compiled, and each whole step recorded as one CUDA graph, for small
-    models on one GPU, whose steps are bound by launches. No GPU has tried that yet."""
+    """`torch.compile`. `auto`: on for CUDA if the run takes at least 4,000 TFLOP or 20,000 steps,
+    and on for a CPU if an epoch takes at least 100 TFLOP (half an hour on two cores). Compiling
+    takes half a minute to two minutes; steps become 10 to 35 % shorter on a CPU, and a third to two
+    thirds on a GPU (docs/decisions.md). On one GPU `auto` also records steps of at most 2 TFLOP as
+    one CUDA graph, compiled or not, because the host launches their operations more slowly than the
+    GPU computes them. Training shows the choice and its reason. `reduce-overhead`: compiled and
+    recorded."""
 
     processes: AutoOrCount
     """Processes that train together, each on its own device. Each computes its part of every step's

@@ -24,7 +24,11 @@ from tokenmill.model.gpt import GPT
 from tokenmill.model.manifest import Manifest
 from tokenmill.training.async_checkpoint import AsyncCheckpointer
 from tokenmill.training.checkpoint import CheckpointStore, export_model, prune_runs
-from tokenmill.training.compile import Compilation, choose_compilation
+from tokenmill.training.compile import (
+    Compilation,
+    choose_compilation,
+    recording_hindrances,
+)
 from tokenmill.training.distributed import Group, process_group
 from tokenmill.training.history import LiveFiles, RunState
 from tokenmill.training.job import Data, Job
@@ -115,9 +119,12 @@ def open_setup(job: Job, runtime: RuntimeParams, group: Group) -> Setup:
     compute = choose_compute(runtime.device, train_params.precision)
     configure_process(compute)
     data = job.open(compute, group, runtime)
-    compilation = job.compilation or choose_compilation(runtime.compile, compute.device, job.work)
-    if compilation.recorded:
-        refuse_recording(compute, data, group)
+    compilation = job.compilation or choose_compilation(
+        runtime.compile,
+        compute.device,
+        job.work,
+        hindrances=recording_hindrances(compute, place=data.place, processes=group.size),
+    )
     return Setup(runtime, group, compute, compilation, data)
 
 
@@ -185,7 +192,7 @@ def open_training(  # noqa: PLR0917 (what `run_job` has opened)
         forward=forward,
         optimizer=optimizer,
         micro_batch=micro_batch,
-        is_recorded=setup.compilation.recorded,
+        compilation=setup.compilation,
         state=state,
         store=store,
         saver=saver,
@@ -251,21 +258,6 @@ def refuse_sharding(train: TrainParams) -> None:
             "train.precision (float16) does not go with runtime.parallel (fsdp); set it to "
             "bfloat16, or runtime.parallel to ddp."
         )
-
-
-def refuse_recording(compute: Compute, data: Data, group: Group) -> None:
-    """Refuse parameters with which a step cannot be recorded."""
-    reasons = {
-        "one process only: set runtime.processes to 1": group.size > 1,
-        "tokens on the GPU: set runtime.token_placement to device": data.place != "device",
-        "no loss scaler, which float16 needs: set train.precision to bfloat16": compute.precision
-        == torch.float16,
-    }
-    for reason, applies in reasons.items():
-        if applies:
-            raise UserError(
-                f"runtime.compile (reduce-overhead) needs {reason}, or runtime.compile to on."
-            )
 
 
 def export(job: Job, training: Training, output: Path, say: Callable[[str], None]) -> Manifest:
