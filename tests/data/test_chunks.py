@@ -1,5 +1,6 @@
 """Chunks only divide the work: the texts do not depend on them."""
 
+import itertools
 import json
 import re
 import tracemalloc
@@ -10,7 +11,7 @@ from unittest.mock import patch
 
 import pytest
 import zstandard
-from hypothesis import assume, given, settings
+from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
 from tests.data.material import PACK, in_blocks, json_lines, parameters, parquet
@@ -18,19 +19,19 @@ from tests.data.test_encoding import LEGACY
 from tokenmill.core.errors import UserError
 from tokenmill.data import encoding, readers, sources
 from tokenmill.data.chunks import Planner
+from tokenmill.data.csv_records import cut_csv
 from tokenmill.data.encoding import DAMAGE
 from tokenmill.data.json_records import (
     _Structure,
     cut_json,
     lines,
-    read_json,
     whole_lines,
 )
 from tokenmill.data.params import CleanParams
 from tokenmill.data.readers import FORMATS
 from tokenmill.data.readers import texts as whole_texts
 from tokenmill.data.report import Tally
-from tokenmill.data.sources import Part, Source, find_sources
+from tokenmill.data.sources import MAX_RECORD_BYTES, Part, Source, find_sources
 from tokenmill.formats.chat import TURN_TOKENS
 from tokenmill.formats.metrics import Example
 
@@ -152,12 +153,14 @@ def json_file(draw: st.DrawFn) -> bytes:
 def texts_or_refusal(
     parts: Iterable[Part], source: Source, params: CleanParams
 ) -> tuple[list[str], Tally] | str:
+    read = FORMATS[source.format].read
+    assert read
     tally = Tally()
     found = []
     try:
         for number, part in enumerate(parts):
             blocks = [part.before, *part.blocks, part.behind]
-            found += read_json(filter(None, blocks), source, params, tally, number == 0)
+            found += read(filter(None, blocks), source, params, tally, number == 0)
     except UserError as error:
         return re.sub(r"valid JSON \(.*\);", "valid JSON;", str(error))
     return found, tally
@@ -175,6 +178,45 @@ def test_parts_of_json_have_its_records(data, cuts, size, columns):
     whole = texts_or_refusal([Part([data])], source, params)
     for blocks in (in_blocks(data, cuts), in_blocks(data, list(range(len(data))))):
         assert texts_or_refusal(cut_json(blocks, source, params, size), source, params) == whole
+
+
+HEADERS = ["text\n", "text,a\r\n", "a;text\r", '"a\nb",text\n', '"te""xt,"\n', "a,b,c\n", "\n", ""]
+
+
+@given(
+    header=st.sampled_from(HEADERS),
+    rest=st.text('a",;|\t\r\n é\0', max_size=40),
+    cuts=st.lists(st.integers(0, 60), max_size=20),
+    size=st.integers(1, 30),
+    columns=st.sampled_from([None, ["a"]]),
+)
+@example(header="text\n", rest='"a\n\nb"\r\n"a""\n', cuts=[9, 17], size=1, columns=None)
+@example(header="text,a\n", rest="\n\n,\na,b\n", cuts=[], size=1, columns=None)
+def test_parts_of_csv_have_its_rows(header, rest, cuts, size, columns):
+    data = (header + rest).encode()
+    source = Source("a.csv", "a.csv", ".csv", None, len(data), (0, 0))
+    params = parameters(columns=columns)
+    whole = texts_or_refusal([Part([data])], source, params)
+    for blocks in (in_blocks(data, cuts), in_blocks(data, list(range(len(data))))):
+        assert texts_or_refusal(cut_csv(blocks, source, params, size), source, params) == whole
+
+
+def test_a_csv_file_is_cut_between_rows():
+    rows = [f'{number},"a\n""{number}"""\r\n' for number in range(100)]
+    data = ("number,text\r\n" + "".join(rows)).encode()
+    source = Source("a.csv", "a.csv", ".csv", None, len(data), (0, 0))
+    parts = list(cut_csv(in_blocks(data, list(range(0, len(data), 7))), source, parameters(), 50))
+    assert len(parts) > 15
+    assert {part.before for part in parts[1:]} == {b"number,text\r\n"}
+    assert b"".join(block for part in parts for block in part.blocks) == data
+
+
+def test_a_quote_without_end_is_refused_where_its_row_begins():
+    row = b'a,"' + b"x" * (1 << 20)
+    blocks = [b'a,b\n1,"2\n"\n', *itertools.repeat(row, (MAX_RECORD_BYTES >> 20) + 9)]
+    source = Source("a.csv", "a.csv", ".csv", None, 1 << 30, (0, 0))
+    with pytest.raises(UserError, match=r"^a\.csv, line 4: "):
+        list(cut_csv(blocks, source, parameters(), 1))
 
 
 TOKEN = re.compile(r'"(?:\\["\\]|\\(?!["\\])|[^"\\])*("?)|\\["\\]|.', re.DOTALL)
@@ -255,6 +297,7 @@ def test_files_of_every_kind_keep_their_order(tmp_path):
     (tmp_path / "d.csv").write_text("text\n" + "".join(f"d{i}\n" for i in range(99)))
     (tmp_path / "e.txt").write_text("e1\n")
     (tmp_path / "f.jsonl").write_text('"f1"\nnone\n"f2"\n', encoding="utf-16")
+    (tmp_path / "g.parquet.zst").write_bytes(zstandard.compress(parquet([{"text": "g1"}])))
     expected, _, _ = read(tmp_path, 1 << 30)
     found, kinds, tally = read(tmp_path, 100)
     assert found == expected

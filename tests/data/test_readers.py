@@ -1,22 +1,26 @@
 import itertools
 import json
 
+import polars as pl
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.data.material import PACK, in_blocks, json_lines, parameters, parquet
 from tokenmill.core.errors import UserError
+from tokenmill.data import readers
+from tokenmill.data.csv_records import csv_rows
 from tokenmill.data.json_records import json_lines as read_lines
 from tokenmill.data.json_records import json_values, lines
 from tokenmill.data.readers import (
     SHORTEST,
-    csv_rows,
     documents,
     plain_texts,
+    read_parquet,
     whole_documents,
 )
 from tokenmill.data.report import Tally
+from tokenmill.data.sources import find_sources
 from tokenmill.formats.chat import render_chat
 
 ROWS = [
@@ -369,3 +373,26 @@ def test_blank_lines_are_no_documents_but_an_empty_file_is():
     assert list(documents([b""], "file")) == [b""]
     assert list(documents([], "file")) == [b""]
     assert list(documents([b"a"], "file")) == [b"a"]
+
+
+def test_a_table_is_decoded_some_bytes_at_a_time(tmp_path, monkeypatch):
+    texts_ = [f"{number} {'x' * 500}" for number in range(1005)]
+    (tmp_path / "a.parquet").write_bytes(parquet([{"text": text, "n": 1} for text in texts_]))
+    decoded = []
+    whole = pl.LazyFrame.collect
+
+    def collect(table: pl.LazyFrame) -> pl.DataFrame:
+        found = whole(table)
+        decoded.append(found.estimated_size())
+        return found
+
+    monkeypatch.setattr(pl.LazyFrame, "collect", collect)
+    monkeypatch.setattr(readers, "PARQUET_ROWS", 10)
+    monkeypatch.setattr(readers, "PARQUET_BYTES", 20_000)
+    (source,) = find_sources(tmp_path / "a.parquet", [".parquet"]).sources
+    for place in (None, range(5, 1005)):
+        decoded.clear()
+        found = list(read_parquet(source, parameters(), Tally(), place=place))
+        assert found == texts_[place.start if place else 0 :]
+        assert max(decoded) <= 20_000
+        assert len(decoded) < 40, "more than PARQUET_ROWS where they fit"

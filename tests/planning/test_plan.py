@@ -4,6 +4,7 @@ import json
 import shutil
 import statistics
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ from tokenmill.model.config import ModelConfig
 from tokenmill.model.device import choose_compute
 from tokenmill.model.gpt import parameter_count
 from tokenmill.planning import benchmark
-from tokenmill.planning.benchmark import StepBenchmark, measure
+from tokenmill.planning.benchmark import STEPS, StepBenchmark, measure
 from tokenmill.planning.plan import (
     HARDWARE,
     LAUNCH_SECONDS,
@@ -34,10 +35,11 @@ from tokenmill.planning.plan import (
     step_time,
 )
 from tokenmill.schema import check_all
-from tokenmill.training.compile import Compilation
+from tokenmill.training.compile import STEPS_TO_RECORD, Compilation
 from tokenmill.training.optimizer import POLAR_EXPRESS
 from tokenmill.training.schedule import Workload
 from tokenmill.training.size import flops_per_token
+from tokenmill.training.step import Batch, StepResult
 
 GPT2_SMALL = [
     "model.architecture=gpt2",
@@ -275,6 +277,30 @@ def test_long_steps_follow_from_two_shorter_ones(project: Path, monkeypatch: pyt
     speed = measure(Workload(config, train, 10_000), params.runtime)
     assert speed.seconds == pytest.approx(4.2)
     assert max(tried) == 4
+
+
+def test_recorded_steps_are_timed_whole_and_once_recorded(
+    project: Path, monkeypatch: pytest.MonkeyPatch
+):
+    made: list[int] = []
+    recorded = Compilation(False, "asked for", recorded=True)
+
+    class Recording:
+        def __init__(self, step_on: Callable[[Batch], StepResult], **_: Any):
+            self.step_on = step_on
+
+        def __call__(self, batch: Batch) -> StepResult:
+            made.append(len(batch.index))
+            return self.step_on(batch)
+
+    monkeypatch.setattr(benchmark, "choose_compilation", lambda *_, **__: recorded)
+    monkeypatch.setattr(benchmark, "RecordedStep", Recording)
+    monkeypatch.setattr(benchmark, "MEASURED_SECONDS", 0.0)
+    params = check_all(project / PARAMS_FILE)
+    config = ModelConfig(vocab_size=64, **params.model.model_dump())
+    measure(Workload(config, params.train, 10_000), params.runtime)
+    assert set(made) == {params.train.batch_size}
+    assert len(made) >= STEPS_TO_RECORD + STEPS
 
 
 def test_a_model_larger_than_memory_is_refused(project: Path):

@@ -3,8 +3,8 @@
 Small files, and the ranges of a plain file of JSON lines, are read by the workers alone. Of other
 large files the caller reads as much as shows where they may be cut between records or documents,
 and the workers read the parts: from the file where it has them as they are, else from memory
-(archives, other encodings). The texts of CSV and of compressed tables are read by the caller. Where
-a chunk ends depends on the input alone, and the texts do not depend on it.
+(archives, other encodings). The texts of compressed parquet files are read by the caller. Where a
+chunk ends depends on the input alone, and the texts do not depend on it.
 """
 
 import codecs

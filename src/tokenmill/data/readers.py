@@ -5,9 +5,7 @@ under its ending.
 """
 
 import bisect
-import csv
 import functools
-import io
 import itertools
 import re
 import shutil
@@ -23,7 +21,8 @@ import polars as pl
 
 from tokenmill.core.errors import UserError
 from tokenmill.core.params import is_url
-from tokenmill.data.encoding import DAMAGE, damage_handler, decode, read_utf8, without_damage
+from tokenmill.data.csv_records import cut_csv, read_csv
+from tokenmill.data.encoding import DAMAGE, decode, read_utf8, without_damage
 from tokenmill.data.json_records import (
     cut_json,
     cut_json_lines,
@@ -250,70 +249,11 @@ def _cut(buffer: bytes, low: int, high: int) -> int:
 
 # ---- Tables.
 
-MAX_HEADER_CHARS = 1 << 16
-"""The most characters of the header of a CSV file; a file with a longer one is refused."""
-
 PARQUET_ROWS = 1024
-"""The number of rows of a parquet file that are read at a time."""
+"""The number of rows of a parquet file that are given at a time."""
 
-
-def read_csv(
-    blocks: Iterable[bytes], source: Source, params: CleanParams, tally: Tally, first: bool
-) -> Iterator[str]:
-    """The texts of a CSV file."""
-    rows = csv_rows(blocks, source.location, tally)
-    return record_texts(rows, source.location, params.columns, tally, first=first)
-
-
-def csv_rows(blocks: Iterable[bytes], name: str, tally: Tally) -> Iterator[dict[str, str]]:
-    """The rows below a header. The delimiter is the most frequent of `,` `;` tab `|` in the header.
-
-    A row with more fields than the header is counted as dropped: its text was cut at an unquoted
-    delimiter.
-
-    Raises:
-        UserError: a quote does not end.
-    """
-    csv.field_size_limit(MAX_RECORD_BYTES)  # the module knows no limit for one reader
-    buffered = io.BufferedReader(_BlockFile(blocks), 1 << 16)
-    with io.TextIOWrapper(buffered, encoding="utf-8", errors=damage_handler(), newline="") as file:
-        head = file.readline(MAX_HEADER_CHARS)
-        if len(head) == MAX_HEADER_CHARS:
-            raise UserError(
-                f"{name}: its header has more than {MAX_HEADER_CHARS:,} characters; is it a table?"
-            )
-        delimiter = max(",;\t|", key=head.count)
-        lines = itertools.takewhile(bool, map(file.readline, itertools.repeat(MAX_RECORD_BYTES)))
-        rows = csv.reader(itertools.chain([head], lines), delimiter=delimiter)
-        try:
-            header = next(rows, [])
-            for row in rows:
-                if len(row) > len(header):
-                    tally.drop("invalid_record", plain(delimiter.join(row)))
-                elif row:
-                    yield dict(zip(header, row, strict=False))
-        except csv.Error as error:
-            raise UserError(
-                f"{name}, line {rows.line_num}: {error}; check the quotes there."
-            ) from None
-
-
-class _BlockFile(io.RawIOBase):
-    """A file whose content is blocks of bytes, for the CSV reader."""
-
-    def __init__(self, blocks: Iterable[bytes]) -> None:
-        self._blocks = filter(None, blocks)
-        self._rest = memoryview(b"")
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any) -> int:
-        self._rest = self._rest or memoryview(next(self._blocks, b""))
-        size = min(len(buffer), len(self._rest))
-        buffer[:size] = self._rest[:size]
-        self._rest = self._rest[size:]
-        return size
+PARQUET_BYTES = 8 << 20
+"""About so many bytes of a parquet file are decoded at a time, but at least PARQUET_ROWS rows."""
 
 
 def read_parquet(
@@ -411,16 +351,26 @@ name."""
 def _table(
     path: str, source: Source, columns: list[str] | None, place: range | None
 ) -> Iterator[pl.DataFrame]:
+    """The rows of a parquet file, or those at `place`, PARQUET_ROWS at a time. Read as one stream,
+    polars would hold as many rows as it decodes before they are taken."""
+    begin, end = (0, None) if place is None else (place.start, place.stop)
+    rows = PARQUET_ROWS
     try:
         table = pl.scan_parquet(path, glob=False)
         schema = table.collect_schema()
         wanted = [name for name in schema if name in (KEYS if columns is None else columns)]
         if not wanted:
             raise no_text(source.location, schema.names(), columns)
-        rows = table if place is None else table.slice(place.start, len(place))
-        yield from rows.select(_bounded(wanted, schema)).collect_batches(
-            chunk_size=PARQUET_ROWS, maintain_order=True
-        )
+        table = table.select(_bounded(wanted, schema))
+        while end is None or begin < end:
+            many = rows if end is None else min(rows, end - begin)
+            found = table.slice(begin, many).collect()
+            yield from found.iter_slices(PARQUET_ROWS)
+            if len(found) < many:
+                break
+            begin += many
+            fitting = PARQUET_BYTES * many // max(1, int(found.estimated_size()))
+            rows = max(PARQUET_ROWS, fitting // PARQUET_ROWS * PARQUET_ROWS)
     except (pl.exceptions.PolarsError, OSError) as error:
         reason = " ".join(str(error).split())[:160]
         raise UserError(
@@ -461,7 +411,7 @@ FORMATS: dict[str, Format] = {
     ".md": Format(read_plain_text, cut_plain_text, plain_texts),
     ".jsonl": Format(read_json_lines, cut_json_lines, polars_texts),
     ".json": Format(read_json, cut_json),
-    ".csv": Format(read_csv),
+    ".csv": Format(read_csv, cut_csv),
     ".parquet": Format(None),
 }
 

@@ -1,0 +1,177 @@
+"""CSV files as rows, and the texts of these rows, in bounded memory.
+
+Python's `csv` reads the rows. `cut_csv` divides a file between rows, so that several workers read
+it. Whether a line break ends a row depends on all quotes before it, so a pattern that says what
+`csv` takes for a row goes through the whole file first, at a fraction of the cost of reading it.
+"""
+
+import csv
+import io
+import itertools
+import re
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from tokenmill.core.errors import UserError
+from tokenmill.data.encoding import damage_handler
+from tokenmill.data.params import CleanParams
+from tokenmill.data.record_text import record_texts
+from tokenmill.data.report import Tally
+from tokenmill.data.sources import MAX_RECORD_BYTES, Part, Source
+from tokenmill.formats.chat import plain
+
+DELIMITERS = ",;\t|"
+
+MAX_HEADER_CHARS = 1 << 16
+"""The most characters of the first line of a CSV file; a file with a longer one is refused."""
+
+_LINE_END = rb"(?:\n|\r\n|\r(?=[^\n]))"
+"""A line break; a carriage return only where what follows it is known."""
+
+_FIRST_LINE = re.compile(rb"[^\r\n]*+" + _LINE_END)
+
+
+def read_csv(
+    blocks: Iterable[bytes], source: Source, params: CleanParams, tally: Tally, first: bool
+) -> Iterator[str]:
+    """The texts of a CSV file, or of a part that `cut_csv` gives."""
+    rows = csv_rows(blocks, source.location, tally, first=first)
+    return record_texts(rows, source.location, params.columns, tally, first=first)
+
+
+def csv_rows(
+    blocks: Iterable[bytes], name: str, tally: Tally, *, first: bool = True
+) -> Iterator[dict[str, str]]:
+    """The rows below a header. The delimiter is the most frequent of DELIMITERS in its first line.
+
+    A row with more fields than the header is counted as dropped: its text was cut at an unquoted
+    delimiter.
+
+    Raises:
+        UserError: a quote does not end.
+    """
+    csv.field_size_limit(MAX_RECORD_BYTES)  # the module knows no limit for one reader
+    buffered = io.BufferedReader(_BlockFile(blocks), 1 << 16)
+    with io.TextIOWrapper(buffered, encoding="utf-8", errors=damage_handler(), newline="") as file:
+        head = file.readline(MAX_HEADER_CHARS)
+        if len(head) == MAX_HEADER_CHARS:
+            raise UserError(
+                f"{name}: its header has more than {MAX_HEADER_CHARS:,} characters; is it a table?"
+            )
+        delimiter = max(DELIMITERS, key=head.count)
+        lines = itertools.takewhile(bool, map(file.readline, itertools.repeat(MAX_RECORD_BYTES)))
+        rows = csv.reader(itertools.chain([head], lines), delimiter=delimiter)
+        try:
+            header = next(rows, [])
+            for row in rows:
+                if len(row) > len(header):
+                    tally.drop("invalid_record", plain(delimiter.join(row)))
+                elif row:
+                    yield dict(zip(header, row, strict=False))
+        except csv.Error as error:
+            place = f", line {rows.line_num}" if first else ""
+            raise UserError(f"{name}{place}: {error}; check the quotes there.") from None
+
+
+def cut_csv(
+    blocks: Iterable[bytes], source: Source, _params: CleanParams, size: int
+) -> Iterator[Part]:
+    """Divide a CSV file between rows. In front of each part but the first stands the header.
+
+    Raises:
+        UserError: a row has more than MAX_RECORD_BYTES, so perhaps a quote does not end.
+    """
+    rows = _Rows(source.location)
+    parts: list[bytes] = []
+    held = 0
+    enough = size
+    before = b""
+    for block in blocks:
+        parts.append(block)
+        held += len(block)
+        if held < enough:
+            continue
+        data = b"".join(parts)
+        cut = rows.end_in(data)
+        if cut:
+            yield Part([data[:cut]], before)
+            before = rows.header
+        parts = [data[cut:]]
+        held = len(data) - cut
+        enough = size if cut else 2 * held
+    if held or not before:
+        yield Part(parts, before)
+
+
+class _Rows:
+    """What `csv` takes for the rows of a file."""
+
+    header = b""
+    """The first row, once a row with text has followed it."""
+
+    def __init__(self, name: str):
+        self._name = name
+        self._pattern: re.Pattern[bytes] | None = None
+        self._line = 1
+
+    def end_in(self, data: bytes) -> int:
+        """Where the last row ends of those that are whole in these bytes, which begin with a row;
+        0 where none is. The first rows end behind one that has a text, or is refused for having
+        none.
+
+        Raises:
+            UserError: the bytes are too many for a row that is not whole.
+        """
+        if self._pattern is None:
+            self._pattern = _pattern_of(data)
+        match = self._pattern.match(data) if self._pattern else None
+        end = match.end() if match else 0
+        if end and not self.header:
+            whole = csv_rows([data[:end]], self._name, Tally())
+            if next(whole, None) is None:
+                end = 0
+            else:
+                assert match
+                self.header = match[1]
+        if not end and len(data) > MAX_RECORD_BYTES:
+            raise UserError(
+                f"{self._name}, line {self._line}: a row of more than {MAX_RECORD_BYTES:,} bytes; "
+                "check the quotes there."
+            )
+        self._line += data.count(b"\n", 0, end)
+        return end
+
+
+def _pattern_of(beginning: bytes) -> re.Pattern[bytes] | None:
+    """The pattern of the rows of a file, whose first group is the first of them. None if the first
+    line does not end in these bytes.
+
+    As `csv` has it, a quote opens a field only where the field begins, two stand for one in it, and
+    what follows the closing quote is text up to the next delimiter.
+    """
+    line = _FIRST_LINE.match(beginning)
+    if not line:
+        return None
+    delimiter = max(DELIMITERS.encode(), key=line[0].count)
+    other = rb"[^\%c\r\n]" % delimiter
+    field = rb"(?>\"(?:[^\"]++|\"\")*+\"%b*+|(?!\")%b*+)" % (other, other)
+    row = rb"(?>%b(?:\%c%b)*+%b)" % (field, delimiter, field, _LINE_END)
+    return re.compile(rb"(%b)%b*+" % (row, row))
+
+
+class _BlockFile(io.RawIOBase):
+    """A file whose content is blocks of bytes, for the CSV reader."""
+
+    def __init__(self, blocks: Iterable[bytes]) -> None:
+        self._blocks = filter(None, blocks)
+        self._rest = memoryview(b"")
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        self._rest = self._rest or memoryview(next(self._blocks, b""))
+        size = min(len(buffer), len(self._rest))
+        buffer[:size] = self._rest[:size]
+        self._rest = self._rest[size:]
+        return size
