@@ -32,7 +32,7 @@ def main() -> None:
         start=params.model.start,
         mixture=params.data.mixture,
     )
-    if launch_processes(params.runtime, step_flops=job.step_flops):
+    if launch_processes(params.runtime, step_flops=job.work.step_flops):
         return
     outcome = run_job(
         job,

@@ -125,7 +125,10 @@ def measured(folder: Path, options: argparse.Namespace) -> dict[str, Any]:
     for name in track(names * options.repeat, "runs", transient=True):
         runs[name].append(measure.run(name, here))
     return {
-        "corpus": {"text": str(options.text or "built-in sample"), "format": options.format}
+        "corpus": {
+            "text": options.text.name if options.text else "built-in sample",
+            "format": options.format,
+        }
         | dataclasses.asdict(made),
         "machine": machine(),
         "jobs": {name: summary(some, made) for name, some in runs.items()},

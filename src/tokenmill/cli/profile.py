@@ -36,10 +36,6 @@ EXAMPLES = """\
 Open the trace in chrome://tracing or https://ui.perfetto.dev.
 """
 
-WARM_UP = 4
-"""The number of steps before the profile, for compilation, first allocations, the optimizer's state
-and a recording."""
-
 TINY_SECONDS = 20e-6
 """Seconds below which the mean time of an operation is mostly that of launching it."""
 
@@ -155,7 +151,11 @@ def _profile(params: "AllParams", *, steps: int, trace: Path) -> Profile:
     from tokenmill.model.device import choose_compute, configure_process  # noqa: PLC0415
     from tokenmill.model.sequences import place_tokens  # noqa: PLC0415
     from tokenmill.planning.benchmark import StepBenchmark, product_rate, synchronize  # noqa: PLC0415
-    from tokenmill.training.compile import choose_compilation, recording_hindrances  # noqa: PLC0415
+    from tokenmill.training.compile import (  # noqa: PLC0415
+        STEPS_TO_RECORD,
+        choose_compilation,
+        recording_hindrances,
+    )
     from tokenmill.training.schedule import Workload  # noqa: PLC0415
     from tokenmill.training.size import flops_per_token  # noqa: PLC0415
 
@@ -171,7 +171,7 @@ def _profile(params: "AllParams", *, steps: int, trace: Path) -> Profile:
     hindrances = recording_hindrances(compute, place=place, processes=1)
     compilation = choose_compilation(runtime.compile, compute.device, work, hindrances=hindrances)
     benchmark = StepBenchmark(ids, work, compute, compilation)
-    for step in range(WARM_UP):
+    for step in range(STEPS_TO_RECORD):  # compile, allocate, record
         benchmark.step(step)
     rate = product_rate(compute)
     activities = [ProfilerActivity.CPU] + (
@@ -179,7 +179,7 @@ def _profile(params: "AllParams", *, steps: int, trace: Path) -> Profile:
     )
     with profile(activities=activities, acc_events=True) as profiler:
         began = time.perf_counter()
-        seen = sum(benchmark.step(WARM_UP + step) for step in range(steps))
+        seen = sum(benchmark.step(STEPS_TO_RECORD + step) for step in range(steps))
         synchronize(compute)
         seconds = time.perf_counter() - began
     with write_beside(trace) as beside:  # for chrome://tracing or https://ui.perfetto.dev

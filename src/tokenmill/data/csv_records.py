@@ -107,7 +107,7 @@ class _Rows:
     """What `csv` takes for the rows of a file."""
 
     header = b""
-    """The first row, once a row with text has followed it."""
+    """The first row, once a row that `csv_rows` gives has followed it."""
 
     def __init__(self, name: str):
         self._name = name
@@ -116,8 +116,8 @@ class _Rows:
 
     def end_in(self, data: bytes) -> int:
         """Where the last row ends of those that are whole in these bytes, which begin with a row;
-        0 where none is. The first rows end behind one that has a text, or is refused for having
-        none.
+        0 where none is. The first part has a row that `csv_rows` gives, for by the first row is
+        decided whether the file has text.
 
         Raises:
             UserError: the bytes are too many for a row that is not whole.

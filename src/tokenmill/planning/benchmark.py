@@ -147,6 +147,9 @@ def measure(work: Workload, runtime: RuntimeParams) -> Speed:
         hindrances=recording_hindrances(compute, place="device", processes=1),
     )
     steps = StepBenchmark(ids.to(compute.device), work, compute, compilation)
+    if compilation.recorded:
+        for _ in range(STEPS_TO_RECORD):
+            _seconds(steps, sequences)
     few = first = _first_size(steps, sequences)
     before = 0.0
     seconds = _warm(steps, first)
@@ -207,12 +210,10 @@ def _refuse_too_large(config: ModelConfig, compute: Compute) -> None:
 
 
 def _first_size(steps: StepBenchmark, sequences: int) -> int:
-    """The fewest sequences whose steps are timed; recording, where steps are recorded, is over."""
-    if not steps.compilation.recorded:
-        return min(sequences, steps.micro_batch) if steps.compilation.on else 1
-    for _ in range(STEPS_TO_RECORD):
-        _seconds(steps, sequences)
-    return sequences
+    """The fewest sequences whose steps are timed."""
+    if steps.compilation.recorded:
+        return sequences
+    return min(sequences, steps.micro_batch) if steps.compilation.on else 1
 
 
 def _warm(steps: StepBenchmark, sequences: int) -> float:

@@ -356,7 +356,7 @@ def _last_training(root: Path, work: Workload) -> tuple[str, float, str] | None:
         return None
     # The rate includes the time of the update
     rate = statistics.median(row.tokens_per_second for row in timing) * flops_per_token(trained)
-    seconds = work.tokens_per_step * flops_per_token(work.config) / rate
+    seconds = work.step_flops / rate
     return (
         "this machine",
         seconds,

@@ -31,10 +31,11 @@ on two cores. Compiling takes one or two minutes and makes steps 12 to 35 % shor
 counts, not the run, so that more epochs keep the same bits."""
 
 GPU_TFLOP = 4000
-"""A GPU compiles if the run has at least this many operations in units of 1e12, or `GPU_STEPS`
-steps. Compiling takes about half a minute."""
+"""A GPU compiles if the run has at least this many operations in units of 1e12. Compiling takes
+about half a minute."""
 
 GPU_STEPS = 20_000
+"""A GPU also compiles if the run has at least this many steps."""
 
 RECORDED_TFLOP = 2
 """A GPU records steps of at most this many operations in units of 1e12."""
@@ -182,14 +183,9 @@ def choose_compilation(
     )
 
 
-def step_tflop(work: Workload) -> float:
-    """Floating-point operations of a step, without the update, in units of 1e12."""
-    return work.tokens_per_step * flops_per_token(work.config) / 1e12
-
-
 def waits_for_host(work: Workload) -> bool:
     """Whether a GPU computes a step of this work faster than a host launches its operations."""
-    return step_tflop(work) <= RECORDED_TFLOP
+    return work.step_flops <= RECORDED_TFLOP * 1e12
 
 
 def _on_gpu(work: Workload, missing: str | None, *, may_record: bool) -> Compilation:
@@ -197,7 +193,7 @@ def _on_gpu(work: Workload, missing: str | None, *, may_record: bool) -> Compila
     recorded = may_record and waits_for_host(work)
     if missing:
         return Compilation(False, f"it needs {missing}, which is not there", recorded=recorded)
-    whole = work.steps * step_tflop(work)
+    whole = work.steps * work.step_flops / 1e12
     return Compilation(
         whole >= GPU_TFLOP or work.steps >= GPU_STEPS,
         f"the run takes {whole:,.1f} TFLOP in {work.steps:,} steps, and compiling for a GPU pays "

@@ -21,7 +21,6 @@ from tokenmill.training.distributed import Group
 from tokenmill.training.params import RuntimeParams, TrainParams
 from tokenmill.training.resume import check_start
 from tokenmill.training.schedule import Workload
-from tokenmill.training.size import flops_per_token
 
 
 @dataclass(frozen=True)
@@ -54,11 +53,6 @@ class Job:
     """The choice for a job that never leaves it to `runtime.compile`."""
     learning: int | None = None
     """The number of parameters that learn; None if all do."""
-
-    @property
-    def step_flops(self) -> int:
-        """Floating-point operations of a step, without the update."""
-        return self.work.tokens_per_step * flops_per_token(self.work.config)
 
 
 def training_job(
