@@ -10,6 +10,7 @@ from tokenmill.training.job import training_job
 from tokenmill.training.launch import launch_processes
 from tokenmill.training.params import ModelSection, RuntimeParams, TrainSection
 from tokenmill.training.run import run_job
+from tokenmill.training.size import step_flops
 
 
 class Params(Section):
@@ -32,7 +33,7 @@ def main() -> None:
         start=params.model.start,
         mixture=params.data.mixture,
     )
-    if launch_processes(params.runtime, step_flops=job.work.step_flops):
+    if launch_processes(params.runtime, step_flops=step_flops(job.work)):
         return
     outcome = run_job(
         job,

@@ -33,7 +33,13 @@ from tokenmill.planning.benchmark import measure
 from tokenmill.training.compile import waits_for_host
 from tokenmill.training.params import OPTIMIZERS, OptimizerName
 from tokenmill.training.schedule import Workload
-from tokenmill.training.size import USABLE_MEMORY, flops_per_token, memory, sequences_within
+from tokenmill.training.size import (
+    USABLE_MEMORY,
+    flops_per_token,
+    memory,
+    sequences_within,
+    step_flops,
+)
 
 if TYPE_CHECKING:  # training reads the table of GPUs, and does without the libraries of cleaning
     from tokenmill.schema import AllParams
@@ -356,7 +362,7 @@ def _last_training(root: Path, work: Workload) -> tuple[str, float, str] | None:
         return None
     # The rate includes the time of the update
     rate = statistics.median(row.tokens_per_second for row in timing) * flops_per_token(trained)
-    seconds = work.step_flops / rate
+    seconds = step_flops(work) / rate
     return (
         "this machine",
         seconds,

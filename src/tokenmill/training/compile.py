@@ -22,7 +22,7 @@ from tokenmill.model.device import Compute
 from tokenmill.model.gpt import GPT
 from tokenmill.training.params import CompileChoice
 from tokenmill.training.schedule import Workload
-from tokenmill.training.size import flops_per_token
+from tokenmill.training.size import flops_per_token, step_flops
 from tokenmill.training.step import Batch, StepResult, seed_dropout
 
 CPU_TFLOP = 100
@@ -185,7 +185,7 @@ def choose_compilation(
 
 def waits_for_host(work: Workload) -> bool:
     """Whether a GPU computes a step of this work faster than a host launches its operations."""
-    return work.step_flops <= RECORDED_TFLOP * 1e12
+    return step_flops(work) <= RECORDED_TFLOP * 1e12
 
 
 def _on_gpu(work: Workload, missing: str | None, *, may_record: bool) -> Compilation:
@@ -193,7 +193,7 @@ def _on_gpu(work: Workload, missing: str | None, *, may_record: bool) -> Compila
     recorded = may_record and waits_for_host(work)
     if missing:
         return Compilation(False, f"it needs {missing}, which is not there", recorded=recorded)
-    whole = work.steps * work.step_flops / 1e12
+    whole = work.steps * step_flops(work) / 1e12
     return Compilation(
         whole >= GPU_TFLOP or work.steps >= GPU_STEPS,
         f"the run takes {whole:,.1f} TFLOP in {work.steps:,} steps, and compiling for a GPU pays "

@@ -15,7 +15,6 @@ from tokenmill.formats.mixture import Seen, Stretch, seen_of, stretches_of
 from tokenmill.formats.token_file import TokenMetadata
 from tokenmill.model.config import ModelConfig
 from tokenmill.training.params import TrainParams
-from tokenmill.training.size import flops_per_token
 
 
 class EpochSampler:
@@ -163,11 +162,6 @@ class Workload:
     def tokens_per_step(self) -> int:
         """Tokens that an optimizer step sees."""
         return self.sequences_per_step * self.config.context_length
-
-    @property
-    def step_flops(self) -> int:
-        """Floating-point operations of a step, without the update."""
-        return self.tokens_per_step * flops_per_token(self.config)
 
     @property
     def sequences(self) -> int:

@@ -17,6 +17,7 @@ from tokenmill.model.config import ModelConfig
 from tokenmill.model.gpt import empty_model, is_hidden_matrix, model_class
 from tokenmill.model.ops import LOGITS_AT_A_TIME, rows_at_a_time, stream_dtype
 from tokenmill.training.params import OPTIMIZERS, TrainParams
+from tokenmill.training.schedule import Workload
 
 USABLE_MEMORY = 0.9
 """The share of a GPU's memory that training can fill. The allocator and the libraries take the
@@ -39,6 +40,11 @@ def flops_per_token(config: ModelConfig) -> int:
     update."""
     attention = 12 * config.n_layer * config.n_embd * config.context_length
     return 6 * matmul_parameters(config) + attention
+
+
+def step_flops(work: Workload) -> int:
+    """Floating-point operations of a step, without the update."""
+    return work.tokens_per_step * flops_per_token(work.config)
 
 
 @dataclass(frozen=True)
