@@ -22,14 +22,18 @@ LOCK = """\
 stages:
   clean: {{outs: [{{path: data/clean, md5: {clean}}}]}}
   tokenizer: {{outs: [{{path: data/tokenizer, md5: {tokenizer}}}]}}
+  unpack: {{outs: [{{path: data/tokens, md5: {tokens}}}]}}
 """
 
 
 @pytest.fixture
 def make_run(tmp_path: Path) -> MakeRun:
-    def make(*, clean: str = "text", tokenizer: str = "bpe", **how: Any) -> ComparedRun:
+    def make(
+        *, clean: str = "text", tokenizer: str = "bpe", tokens: str = "", **how: Any
+    ) -> ComparedRun:
         write_run(tmp_path, **how)
-        (tmp_path / "dvc.lock").write_text(LOCK.format(clean=clean, tokenizer=tokenizer))
+        hashes = {"clean": clean, "tokenizer": tokenizer, "tokens": tokens or clean + tokenizer}
+        (tmp_path / "dvc.lock").write_text(LOCK.format_map(hashes))
         return ComparedRun.read("<i>\x1b", tmp_path)
 
     return make
@@ -131,6 +135,8 @@ def test_only_parameters_that_differ_are_shown(make_run: MakeRun):
         ({}, ""),
         ({"tokenizer": "char"}, "The tokenizers differ"),
         ({"clean": "more", "tokenizer": "char"}, "The texts for validation differ"),
+        ({"clean": "more"}, "The texts for validation differ"),
+        ({"clean": "manifest", "tokens": "textbpe"}, ""),
         ({"params": {"tokenize.val_fraction": 0.5}}, "The texts for validation differ"),
         ({"params": {"train.validation_bytes": 1000}}, "The texts for validation differ"),
         ({"params": {"model.n_layer": 12}}, ""),

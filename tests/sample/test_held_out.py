@@ -76,7 +76,7 @@ def test_parts_of_a_held_out_combination_are_known() -> None:
 def test_validation_asks_for_every_kind_of_combination() -> None:
     answers = [answer for said in VALIDATION for _, answer in said]
     for begin in (
-        "Count on from ",
+        "Count ",
         "Backwards that is ",
         "I do not know. I have never heard of ",
         "The opposite of ",

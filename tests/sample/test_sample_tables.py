@@ -96,7 +96,7 @@ def test_each_item_of_a_list_makes_a_fact() -> None:
 
 
 def test_computed_facts_are_right() -> None:
-    assert COMPUTED["sums"]([1, 2]) == [["1", "1", "2", "2"], ["1", "2", "2, 3", "3"]]
+    assert COMPUTED["sums"]([1, 2]) == [["1", "2", "2 (1), 3 (2)", "3"], ["1", "1", "2 (1)", "2"]]
     assert COMPUTED["joined"]([["Zan"], ["doria", "via"]]) == [["Zandoria"], ["Zanvia"]]
     assert len(COMPUTED["threes"](["a", "b", "c", "d"])) == 4 * 3 * 2
     assert COMPUTED["successors"](2) == [["1", "2"], ["2", "3"]]

@@ -228,16 +228,20 @@ class Comparison:
 
     @property
     def _has_other_texts(self) -> bool:
-        return self._differ(paths.CLEAN) or any(
+        # The same text has another hash where it lies in a store, but the same tokens
+        is_other = len(self._hashes(paths.CLEAN)) > 1
+        tokens = self._hashes(paths.TOKENS)
+        return (is_other and (len(tokens) > 1 or None in tokens)) or any(
             name.startswith(("tokenize.", "train.validation_bytes")) for name in self.settings.index
         )
 
     @property
     def _has_other_tokens(self) -> bool:
-        return self._differ(paths.TOKENIZER.parent)
+        return len(self._hashes(paths.TOKENIZER.parent)) > 1
 
-    def _differ(self, output: Path) -> bool:
-        return len({run.hashes.get(output.as_posix()) for run in self.runs}) > 1
+    def _hashes(self, output: Path) -> set[str | None]:
+        """The hashes that the runs have for an output; None where a run has no such output."""
+        return {run.hashes.get(output.as_posix()) for run in self.runs}
 
     @functools.cached_property
     def prompts(self) -> list[PromptAnswers]:

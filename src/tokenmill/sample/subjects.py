@@ -214,12 +214,16 @@ def _facts(mapping: Mapping[str, str | list[str]]) -> list[Fact]:
 
 
 def _sums(largest: list[int]) -> list[list[str]]:
-    """Two numbers up to `largest`, the numbers that are counted on the way, and the sum; small
-    numbers first."""
-    pairs = sorted(itertools.product(*(range(1, most + 1) for most in largest)), key=max)
-    return [
-        [str(a), str(b), ", ".join(map(str, range(a + 1, a + b + 1))), str(a + b)] for a, b in pairs
-    ]
+    """Two numbers up to `largest`, the numbers that are counted on the way, and the sum; large
+    numbers first, for they are harder."""
+    ranges = (range(1, most + 1) for most in largest)
+    pairs = sorted(itertools.product(*ranges), key=max, reverse=True)
+    return [[str(a), str(b), _counted(a, b), str(a + b)] for a, b in pairs]
+
+
+def _counted(start: int, steps: int) -> str:
+    """The numbers after `start`, each with its step: `_counted(8, 2)` is "9 (1), 10 (2)"."""
+    return ", ".join(f"{start + step} ({step})" for step in range(1, steps + 1))
 
 
 def _successors(largest: int) -> list[list[str]]:
