@@ -228,12 +228,14 @@ class Comparison:
 
     @property
     def _has_other_texts(self) -> bool:
-        # The same text has another hash where it lies in a store, but the same tokens
-        is_other = len(self._hashes(paths.CLEAN)) > 1
-        tokens = self._hashes(paths.TOKENS)
-        return (is_other and (len(tokens) > 1 or None in tokens)) or any(
+        if any(
             name.startswith(("tokenize.", "train.validation_bytes")) for name in self.settings.index
-        )
+        ):
+            return True
+        # The same text has another hash where it lies in a store, but the same tokens
+        tokens = self._hashes(paths.TOKENS)
+        has_same_tokens = len(tokens) == 1 and None not in tokens
+        return len(self._hashes(paths.CLEAN)) > 1 and not has_same_tokens
 
     @property
     def _has_other_tokens(self) -> bool:
