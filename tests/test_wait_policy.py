@@ -78,11 +78,24 @@ def test_threads_sleep_early_only_where_cores_are_wanted(
     assert environment.get("GOMP_SPINCOUNT") == said
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="only there can segments grow")
-@pytest.mark.parametrize("own", [None, "max_split_size_mb:64"])
-def test_segments_grow_unless_the_user_says_otherwise(
-    own: str | None, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.skipif(sys.platform != "linux", reason="only there can PyTorch's segments grow")
+@pytest.mark.parametrize("name", ["PYTORCH_ALLOC_CONF", "_RJEM_MALLOC_CONF"])
+def test_allocators_give_back_unless_the_user_says_otherwise(
+    name: str, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(os, "environ", given := {"PYTORCH_ALLOC_CONF": own} if own else {})
-    stage.set_allocator()
-    assert given == {"PYTORCH_ALLOC_CONF": own or "expandable_segments:True"}
+    names = {"PYTORCH_ALLOC_CONF", "_RJEM_MALLOC_CONF"}
+    monkeypatch.setattr(os, "environ", given := {name: "own"})
+    stage.set_allocators()
+    assert given.keys() == names
+    assert [one for one in names if given[one] == "own"] == [name]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere polars has another allocator")
+def test_polars_understands_what_its_allocator_is_told():
+    told: dict[str, str] = {}
+    with mock.patch.object(os, "environ", told):
+        stage.set_allocators()
+    strict = {"_RJEM_MALLOC_CONF": f"abort_conf:true,{told['_RJEM_MALLOC_CONF']}"}
+    subprocess.run(
+        [sys.executable, "-c", "import polars"], env=os.environ | strict, check=True, timeout=60
+    )
