@@ -94,6 +94,16 @@ def test_the_other_architectures_weights_are_refused(tmp_path: Path):
         load_weights(build(small_config("modern"), seed=0), tmp_path)
 
 
+def test_a_model_with_another_scale_of_attention_is_refused(tmp_path: Path):
+    save_weights(build(small_config("speedrun"), seed=0), tmp_path)
+    read_config(tmp_path)
+    content = json.loads((tmp_path / CONFIG).read_text())
+    del content["attention_scale"]  # as before there was one
+    (tmp_path / CONFIG).write_text(json.dumps(content))
+    with pytest.raises(UserError, match=r"config\.json.*attention_scale 1\.0.* 1\.5"):
+        read_config(tmp_path)
+
+
 def test_a_missing_foreign_or_damaged_config_is_named(model: GPT, tmp_path: Path):
     with pytest.raises(UserError, match=r"config\.json is missing"):
         read_config(tmp_path)

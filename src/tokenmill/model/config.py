@@ -26,8 +26,8 @@ class ModelParams(Section):
     architecture: Architecture
     """`gpt2`: exactly GPT-2 (learned positions, LayerNorm, GELU, biases; Radford et al. 2019) with
     an untied head. `modern`: RoPE, QK-norm, RMSNorm without weights, ReLU², no biases, logits
-    capped at 15. `speedrun`: `modern` and learned rows for pairs and triples of tokens, for the
-    least loss in a short time on a small vocabulary."""
+    capped at 15. `speedrun`: `modern` with learned rows for pairs and triples of tokens and sharper
+    attention, for the least loss in a short time on a small vocabulary."""
 
     n_layer: int = Field(ge=1, le=4096)
     """Transformer blocks."""

@@ -79,8 +79,21 @@ def load_weights(model: GPT, folder: Path) -> None:
 
 
 def read_config(folder: Path) -> ModelConfig:
-    """The configuration of a saved model."""
-    return read_record(folder / CONFIG, Saved).tokenmill
+    """The configuration of a saved model.
+
+    Raises:
+        UserError: it was trained when its architecture computed something else.
+    """
+    saved = read_record(folder / CONFIG, Saved)
+    architecture = saved.tokenmill.architecture
+    scale = model_class(architecture).attention_scale
+    if saved.attention_scale != scale:
+        raise UserError(
+            f"{folder / CONFIG}: {architecture} was trained with attention_scale "
+            f"{saved.attention_scale}, and computes with {scale} now; train it again, or use the "
+            "version of TokenMill that trained it."
+        )
+    return saved.tokenmill
 
 
 def load_model(folder: Path, device: str = "cpu") -> GPT:

@@ -88,6 +88,8 @@ class Saved(BaseModel):
     """The contents of config.json: what transformers reads, and our own configuration."""
 
     tokenmill: ModelConfig
+    attention_scale: float = 1.0
+    """`GPT.attention_scale`."""
 
 
 def read_manifest(folder: Path) -> Manifest:

@@ -1,4 +1,5 @@
-"""`modern` with learned rows for pairs and triples of tokens, for the least loss in a short time.
+"""`modern` with learned rows for pairs and triples of tokens and sharper attention, for the least
+loss in a short time.
 
 A row of each of two tables is added to the embedding of a token: that of the pair which it forms
 with the token before it, and that of the triple with the two before it. A small network need not
@@ -26,6 +27,8 @@ class NGramChat(NanoChat):
 
     # transformers has the tables in the whole model, under the same names
     ngram_tables = ("pairs.weight", "triples.weight")
+    # Normalised queries and keys of a small head agree by little
+    attention_scale = 1.5
 
     def __init__(self, config: ModelConfig):
         super().__init__(config)
@@ -72,6 +75,7 @@ class NGramChat(NanoChat):
                 "AutoModelForCausalLM": f"{code}.NGramChatForCausalLM",
             },
             "use_cache": False,
+            "attention_scale": NGramChat.attention_scale,
         }
 
     @staticmethod

@@ -60,7 +60,12 @@ def constants_of(model: GPT) -> dict[str, float]:
     if isinstance(model, GPT2):
         return {"norm_eps": model.norm.eps}
     assert isinstance(model, NanoChat)
-    constants = {"norm_eps": NORM_EPS, "rope_base": ROPE_BASE, "logit_cap": LOGIT_CAP}
+    constants = {
+        "norm_eps": NORM_EPS,
+        "rope_base": ROPE_BASE,
+        "logit_cap": LOGIT_CAP,
+        "attention_scale": model.attention_scale,
+    }
     return constants | ({"multiplier": MULTIPLIER} if isinstance(model, NGramChat) else {})
 
 

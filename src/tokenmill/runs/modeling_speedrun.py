@@ -1,5 +1,5 @@
 """The architecture `speedrun` for Hugging Face `transformers`: NanoChat with learned rows for pairs
-and triples of tokens.
+and triples of tokens, and sharper attention.
 
 `tokenmill export` copies this module and ngrams.py into an exported folder, and `transformers` runs
 them with `trust_remote_code=True`. Nothing else imports it. Axes: B texts, T positions, D width.
@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from transformers import NanoChatConfig, NanoChatForCausalLM
+from transformers.models.nanochat.modeling_nanochat import NanoChatAttention
 
 from tokenmill.model.ngrams import ROWS, rows_of_ngrams
 
@@ -34,6 +35,9 @@ class NGramChatForCausalLM(NanoChatForCausalLM):
         super().__init__(config)
         self.pairs = nn.Embedding(ROWS, config.hidden_size)
         self.triples = nn.Embedding(ROWS, config.hidden_size)
+        for module in self.model.modules():
+            if isinstance(module, NanoChatAttention):
+                module.scaling *= config.attention_scale
         self.post_init()
 
     def embed(self, ids_BT: Tensor, attention_mask: Tensor | None) -> Tensor:

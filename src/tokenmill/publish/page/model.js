@@ -291,13 +291,14 @@ class Modern extends Model {
   constructor(config, constants, tensors) {
     super(config, constants, tensors);
     const half = this.features / 2;
+    const factor = Math.sqrt(constants.attention_scale); // queries and keys are both rotated
     this.cos = new Float32Array(this.context * half);
     this.sin = new Float32Array(this.context * half);
     for (let position = 0; position < this.context; position++) {
       for (let i = 0; i < half; i++) {
         const angle = position * constants.rope_base ** (-2 * i / this.features);
-        this.cos[position * half + i] = Math.cos(angle);
-        this.sin[position * half + i] = Math.sin(angle);
+        this.cos[position * half + i] = Math.cos(angle) * factor;
+        this.sin[position * half + i] = Math.sin(angle) * factor;
       }
     }
   }
