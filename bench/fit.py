@@ -43,7 +43,6 @@ from tokenmill.planning.fit import (
     TokenizedText,
     epoch_seconds,
     fit,
-    with_dropout,
     workload,
 )
 from tokenmill.schema import AllParams
@@ -131,7 +130,6 @@ def neighbours(proposal: Fit, params: AllParams, step_seconds: StepSeconds) -> l
     ) -> Candidate:
         text = TokenizedText.of(corpus, vocabulary, val_fraction=params.tokenize.val_fraction)
         chosen = workload(params, text, *LADDER[rung])
-        chosen = with_dropout(chosen) if work.config.dropout else chosen
         changes = {"batch_size": batch, "schedule": work.train.schedule}
         chosen = Workload(chosen.config, chosen.train.model_copy(update=changes), chosen.tokens)
         epochs = proposal.seconds / epoch_seconds(chosen, text, step_seconds(chosen))

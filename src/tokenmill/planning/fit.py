@@ -89,17 +89,9 @@ READ_BY_LARGER = 4
 ENOUGH_STEPS = 1000
 """The fewest steps, approximately, that a run should have, so that Muon's rate suits it."""
 
-DROPOUT = 0.1
-"""The dropout of a training over many epochs."""
-
-DROPOUT_FROM = 7
-"""The number of epochs from which on there is dropout. Without it, a small model that reads 1 MB
-eight times or more learns the text by heart; after five epochs dropout only costs
-(docs/plan-against-reality.md)."""
-
-MOST_EPOCHS = 16
-"""The most epochs. Beyond them, text that is read again teaches little (Muennighoff et al. 2023),
-and a model learns it by heart."""
+MOST_EPOCHS = 6
+"""The most epochs. With more, a model learns the text by heart, whatever time is left; a larger one
+with fewer learns more (docs/plan-against-reality.md)."""
 
 TRAINED_WITH: dict[str, Any] = {
     "optimizer": "muon",
@@ -221,8 +213,8 @@ class Fit:
         document = text.corpus.median_bytes / text.bytes_per_token
         vocabulary = f"each occurs {occurs:,} times; {text.bytes_per_token:.2f} bytes each"
         model = (
-            f"{parameter_count(config):,} parameters: the lowest loss in this time (Chinchilla, "
-            f"Muennighoff), or one step more that reads the text {READ_BY_LARGER} times"
+            f"{parameter_count(config):,} parameters: the lowest loss on this text in this time "
+            f"(Chinchilla, Muennighoff), or one step more that reads it {READ_BY_LARGER} times"
         )
         context = (
             f"tokens: half of the documents have {document:,.0f} or more; at most about the width"
@@ -239,7 +231,6 @@ class Fit:
             else "each teaches less than the one before"
         )
         epochs = f"{most}; {si(work.tokens_per_epoch * train.epochs, space='')} tokens, {worth}"
-        dropout = "against learning by heart" if config.dropout else "not for so few epochs"
         rate = f"Muon's at this width (auto), after {train.schedule.warmup_steps} warm-up steps"
         return [
             ("vocabulary", f"{config.vocab_size:,}", vocabulary),
@@ -247,7 +238,6 @@ class Fit:
             ("context", f"{config.context_length}", context),
             ("batch", f"{train.batch_size}", batch),
             ("epochs", f"{train.epochs}", epochs),
-            ("dropout", f"{config.dropout:g}", dropout),
             ("rate", f"{train.peak:g}", rate),
         ]
 
@@ -354,14 +344,8 @@ def _proposal(
 ) -> Workload | None:
     """The training of a model of so many layers and this width; None if it cannot read the text
     once."""
-
-    def epochs_of(work: Workload) -> int:
-        return min(MOST_EPOCHS, int(seconds / epoch_seconds(work, text, step_seconds(work))))
-
     work = _batched(workload(params, text, *shape), step_seconds, seconds)
-    if epochs_of(work) >= DROPOUT_FROM:
-        work = with_dropout(work)  # whose steps take longer
-    epochs = epochs_of(work)
+    epochs = min(MOST_EPOCHS, int(seconds / epoch_seconds(work, text, step_seconds(work))))
     return _changed(work, epochs=epochs) if epochs else None
 
 
@@ -446,11 +430,6 @@ def _batched(work: Workload, step_seconds: StepSeconds, seconds: float) -> Workl
     tokens = min(work.tokens_per_step * seconds / step_seconds(work), MOST_EPOCHS * work.tokens)
     of_step = min(batch_tokens_for(tokens * flops_per_token(work.config)), tokens / ENOUGH_STEPS)
     return _changed(work, batch_size=max(4, _power_of_two(of_step / work.config.context_length)))
-
-
-def with_dropout(work: Workload) -> Workload:
-    """Add the dropout that many epochs need to a training."""
-    return replace(work, config=work.config.model_copy(update={"dropout": DROPOUT}))
 
 
 def _changed(work: Workload, **changes: object) -> Workload:
