@@ -164,12 +164,12 @@ def set_wait_policy() -> None:
 def set_allocators() -> None:
     """Let allocators keep less memory that is free, unless their variables are already set.
 
-    Call it before polars and PyTorch are loaded. polars' allocator, jemalloc, returns pages half a
-    second after they are freed instead of ten: texts of a megabyte each have so many sizes that
-    few fit into what another one left. PyTorch's on a GPU grows its segments, where tensors of
+    Call it before polars and PyTorch are loaded. polars' allocator, jemalloc, returns pages a
+    second after they are freed instead of ten: texts of a megabyte each have so many sizes that few
+    fit into what another one left. PyTorch's on a GPU grows its segments, where tensors of
     other sizes, as a smaller micro-batch or an epoch's last step brings them, would leave gaps.
     """
-    os.environ.setdefault("_RJEM_MALLOC_CONF", "dirty_decay_ms:500,muzzy_decay_ms:0")
+    os.environ.setdefault("_RJEM_MALLOC_CONF", "dirty_decay_ms:1000,muzzy_decay_ms:0")
     if sys.platform == "linux":
         os.environ.setdefault("PYTORCH_ALLOC_CONF", "expandable_segments:True")
 
