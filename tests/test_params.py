@@ -466,6 +466,19 @@ def test_model_to_start_from_has_these_sizes(write: Write, tmp_path: Path):
     assert refused(write(model__start_from="nowhere")).parameters == ["model.start_from"]
 
 
+def test_an_old_speedrun_model_to_start_from_is_refused(write: Write, tmp_path: Path):
+    """Saved before its attention was sharper, when config.json had no such field."""
+    own = read_yaml(ROOT / "params.yaml")["model"] | {"architecture": "speedrun"}
+    own.pop("start_from")
+    content = {"tokenmill": own | {"vocab_size": 300}, "attention_scale": 1.5}
+    path = write(model__architecture="speedrun", model__start_from=str(tmp_path / "start"))
+    write_json(tmp_path / "start/config.json", content)
+    check_all(path)
+    del content["attention_scale"]
+    write_json(tmp_path / "start/config.json", content)
+    assert "attention_scale 1.0" in unreadable(path)
+
+
 @pytest.mark.parametrize(
     "change",
     [

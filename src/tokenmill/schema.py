@@ -38,10 +38,9 @@ from tokenmill.finetuning.params import FinetuneSection
 from tokenmill.formats.metrics import TokensMetrics, read_metrics
 from tokenmill.formats.mixture import check_names
 from tokenmill.formats.raw_text import Objects, raw_text
-from tokenmill.formats.records import read_record
 from tokenmill.formats.token_file import too_short
 from tokenmill.model.config import ModelParams
-from tokenmill.model.manifest import CONFIG, Saved
+from tokenmill.model.manifest import CONFIG, read_config
 from tokenmill.sample.generator import SampleParams
 from tokenmill.tokens.params import TokenizeParams, TokenizerParams, TraceParams
 from tokenmill.training.params import ModelSection, RuntimeParams, TrainSection
@@ -230,7 +229,7 @@ def _check_start(model: ModelSection, path: Path) -> None:
             "random weights."
         )
         raise ParamsError(path, [("model.start_from", problem)])
-    found = read_record(folder / CONFIG, Saved).tokenmill
+    found = read_config(folder)
     names = [name for name in ModelParams.model_fields if name != "dropout"]
     start = f"{model.start_from}, where training starts"
     problems = [

@@ -18,10 +18,9 @@ from tokenmill.model.huggingface import (
     WEIGHTS,
     load_model,
     load_weights,
-    read_config,
     save_weights,
 )
-from tokenmill.model.manifest import MANIFEST
+from tokenmill.model.manifest import MANIFEST, read_config
 from tokenmill.runs.model_code import write_code
 
 

@@ -14,7 +14,8 @@ from tokenmill import git
 from tokenmill.core.errors import UserError
 from tokenmill.core.files import write_text
 from tokenmill.model.gpt import build
-from tokenmill.model.huggingface import load_model, read_config
+from tokenmill.model.huggingface import load_model
+from tokenmill.model.manifest import read_config
 from tokenmill.runs.find import FETCHED, available, find_model
 
 pytestmark = pytest.mark.slow

@@ -144,8 +144,8 @@ def adopt(checkpoint: "FoundModel", target: Path) -> "ModelConfig":
 
     from tokenmill.formats.records import read_record  # noqa: PLC0415
     from tokenmill.formats.tokenizer import parse_tokenizer  # noqa: PLC0415
-    from tokenmill.model.huggingface import hf_config, load_model, read_config  # noqa: PLC0415
-    from tokenmill.model.manifest import CONFIG, WEIGHTS  # noqa: PLC0415
+    from tokenmill.model.huggingface import hf_config, load_model  # noqa: PLC0415
+    from tokenmill.model.manifest import CONFIG, WEIGHTS, read_config  # noqa: PLC0415
 
     if target.exists():
         raise UserError(f"{target} exists; give another --name, or remove it and {target}.dvc.")

@@ -123,10 +123,6 @@ class GPT(nn.Module, ABC):
     """Names of the parameters whose rows stand for pairs or triples of tokens. Most of these are
     rare, so their rows decay more than matrices do (training/optimizer.py)."""
 
-    attention_scale: ClassVar[float] = 1.0
-    """A factor of the scores of attention, which are divided by the square root of the head's
-    width as usual. A model is saved with it."""
-
     @abstractmethod
     def __init__(self, config: ModelConfig):
         super().__init__()

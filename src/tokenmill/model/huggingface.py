@@ -17,10 +17,9 @@ from torch import Tensor
 from tokenmill.core.errors import UserError
 from tokenmill.core.files import open_regular, write_beside, write_json
 from tokenmill.core.paths import way_out
-from tokenmill.formats.records import read_record
 from tokenmill.model.config import ModelConfig
 from tokenmill.model.gpt import GPT, empty_model, model_class
-from tokenmill.model.manifest import CONFIG, MANIFEST, WEIGHTS, Saved, read_manifest
+from tokenmill.model.manifest import CONFIG, MANIFEST, WEIGHTS, read_config, read_manifest
 
 
 def hf_name(model: GPT, name: str) -> str:
@@ -76,24 +75,6 @@ def load_weights(model: GPT, folder: Path) -> None:
             f"{path} holds {min(tensors)}, which the model has no place for; it was trained with "
             "other sizes."
         )
-
-
-def read_config(folder: Path) -> ModelConfig:
-    """The configuration of a saved model.
-
-    Raises:
-        UserError: it was trained when its architecture computed something else.
-    """
-    saved = read_record(folder / CONFIG, Saved)
-    architecture = saved.tokenmill.architecture
-    scale = model_class(architecture).attention_scale
-    if saved.attention_scale != scale:
-        raise UserError(
-            f"{folder / CONFIG}: {architecture} was trained with attention_scale "
-            f"{saved.attention_scale}, and computes with {scale} now; train it again, or use the "
-            "version of TokenMill that trained it."
-        )
-    return saved.tokenmill
 
 
 def load_model(folder: Path, device: str = "cpu") -> GPT:

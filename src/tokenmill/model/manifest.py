@@ -89,7 +89,24 @@ class Saved(BaseModel):
 
     tokenmill: ModelConfig
     attention_scale: float = 1.0
-    """`GPT.attention_scale`."""
+    """`ATTENTION_SCALE` when it was trained."""
+
+
+def read_config(folder: Path) -> ModelConfig:
+    """The configuration of a saved model.
+
+    Raises:
+        UserError: it was trained when its architecture computed something else.
+    """
+    saved = read_record(folder / CONFIG, Saved)
+    config = saved.tokenmill
+    if saved.attention_scale != config.attention_scale:
+        raise UserError(
+            f"{folder / CONFIG}: {config.architecture} was trained with attention_scale "
+            f"{saved.attention_scale}, and computes with {config.attention_scale} now; train it "
+            "again, or use the version of TokenMill that trained it."
+        )
+    return config
 
 
 def read_manifest(folder: Path) -> Manifest:

@@ -141,10 +141,10 @@ class NanoChat(GPT):
 
     def compute_buffers(self) -> None:
         """Compute the rotations, on the CPU, so that they are the same on every device. They carry
-        the square root of `attention_scale`, because queries and keys are both rotated."""
+        the square root of the scale of attention, because queries and keys are both rotated."""
         cos, sin = rotary_angles(self.config.context_length, self.config.head_dim)
-        self.cos.copy_(cos * self.attention_scale**0.5)
-        self.sin.copy_(sin * self.attention_scale**0.5)
+        self.cos.copy_(cos * self.config.attention_scale**0.5)
+        self.sin.copy_(sin * self.config.attention_scale**0.5)
 
     def initialize(self) -> None:
         """Compute the rotations and draw the starting weights from PyTorch's current random state.

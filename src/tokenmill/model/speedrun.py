@@ -27,8 +27,6 @@ class NGramChat(NanoChat):
 
     # transformers has the tables in the whole model, under the same names
     ngram_tables = ("pairs.weight", "triples.weight")
-    # Normalised queries and keys of a small head agree by little
-    attention_scale = 1.5
 
     def __init__(self, config: ModelConfig):
         super().__init__(config)
@@ -75,7 +73,7 @@ class NGramChat(NanoChat):
                 "AutoModelForCausalLM": f"{code}.NGramChatForCausalLM",
             },
             "use_cache": False,
-            "attention_scale": NGramChat.attention_scale,
+            "attention_scale": config.attention_scale,
         }
 
     @staticmethod

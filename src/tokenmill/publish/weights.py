@@ -64,7 +64,7 @@ def constants_of(model: GPT) -> dict[str, float]:
         "norm_eps": NORM_EPS,
         "rope_base": ROPE_BASE,
         "logit_cap": LOGIT_CAP,
-        "attention_scale": model.attention_scale,
+        "attention_scale": model.config.attention_scale,
     }
     return constants | ({"multiplier": MULTIPLIER} if isinstance(model, NGramChat) else {})
 

@@ -39,8 +39,8 @@ from tokenmill.formats.metrics import CleanReport, read_clean_report
 from tokenmill.formats.tokenizer import END_OF_TEXT, TextTokenizer, read_tokenizer
 from tokenmill.model.config import ModelConfig
 from tokenmill.model.gpt import GPT
-from tokenmill.model.huggingface import hf_config, hf_name, load_model, read_config
-from tokenmill.model.manifest import CONFIG, MANIFEST, WEIGHTS, Manifest, read_manifest
+from tokenmill.model.huggingface import hf_config, hf_name, load_model
+from tokenmill.model.manifest import CONFIG, MANIFEST, WEIGHTS, Manifest, read_config, read_manifest
 from tokenmill.reports.page import flat, render
 from tokenmill.runs.chat_template import chat_template
 from tokenmill.runs.find import FoundModel, Revision

@@ -17,8 +17,7 @@ from tokenmill.core.files import sha256_of, write_atomic, write_directory
 from tokenmill.formats.records import parse_record
 from tokenmill.formats.token_file import TokenMetadata
 from tokenmill.model.config import ModelConfig
-from tokenmill.model.huggingface import read_config
-from tokenmill.model.manifest import CONFIG, MANIFEST, WEIGHTS, Manifest
+from tokenmill.model.manifest import CONFIG, MANIFEST, WEIGHTS, Manifest, read_config
 from tokenmill.training.checkpoint import RESUME, STEP_NAME, Checkpoint, CheckpointStore
 from tokenmill.training.params import ScheduleParams, TrainParams
 from tokenmill.training.schedule import Workload, first_difference
