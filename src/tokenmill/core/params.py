@@ -236,10 +236,8 @@ def parse_yaml(
         raise UserError(f"{path} is not valid YAML: {' '.join(str(error).split())}") from None
     if not isinstance(content, dict):
         held = ", ".join(f"`{name}:`" for name in names)
-        raise UserError(
-            f"{path} must hold {held} at the beginning of a line, not be a "
-            f"{type(content).__name__} itself."
-        )
+        found = "empty" if content is None else f"a {type(content).__name__}"
+        raise UserError(f"{path} must hold {held} at the beginning of a line; it is {found}.")
     values = [content]
     for count, value in enumerate(values):
         if count > MOST_VALUES:
