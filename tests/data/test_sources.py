@@ -1,3 +1,5 @@
+import collections
+import contextlib
 import gzip
 import os
 import tracemalloc
@@ -6,6 +8,8 @@ from pathlib import Path
 
 import pytest
 import zstandard
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from tests.data.material import PACK, json_lines, parquet
 from tokenmill.core.errors import UserError
@@ -119,6 +123,20 @@ def test_a_file_that_is_no_archive_is_refused(tmp_path, run, ending):
     path.write_bytes(b"plain text, not compressed at all")
     with pytest.raises(UserError, match="is a broken archive"):
         run(path)
+
+
+@settings(max_examples=400, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(place=st.integers(min_value=0), byte=st.integers(0, 255), length=st.integers(0, 8))
+def test_a_damaged_zip_is_read_or_refused(tmp_path: Path, place: int, byte: int, length: int):
+    """Some of its bytes are overwritten, or one is left out."""
+    records = json_lines([{"text": "x"}])
+    path = zipped(tmp_path / "a.zip", {"é.txt": b"hello " * 50, "b/c.jsonl": records})
+    whole = path.read_bytes()
+    place %= len(whole)
+    path.write_bytes(whole[:place] + bytes([byte]) * length + whole[place + max(1, length) :])
+    with contextlib.suppress(UserError):
+        for source in find_sources(path, FORMATS).sources:
+            collections.deque(blocks(source), maxlen=0)
 
 
 @pytest.mark.parametrize("ending", [".gz", ".zst"])

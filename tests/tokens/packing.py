@@ -26,11 +26,17 @@ from tokenmill.tokens.unpack import unpack
 
 
 def pack_here(
-    clean: Path, tokenizer_file: Path, out: Path, params: TokenizeParams
+    clean: Path,
+    tokenizer_file: Path,
+    out: Path,
+    params: TokenizeParams,
+    *,
+    results: Path | None = None,
 ) -> tuple[TokenMetadata, SplitMethod]:
     """Pack in two threads, with a folder of results for each `out`."""
+    results = results or results_of(out)
     with ThreadExecutor(threads=2) as executor:
-        return pack(clean, tokenizer_file, out, params, executor=executor, results=results_of(out))
+        return pack(clean, tokenizer_file, out, params, executor=executor, results=results)
 
 
 def results_of(out: Path) -> Path:

@@ -353,6 +353,28 @@ def test_empty_hash_split_is_refused(count, fraction, message, bpe_file, tmp_pat
     assert not (tmp_path / "packed").exists()
 
 
+@pytest.mark.parametrize(
+    ("texts", "params"),
+    [
+        # The hash of the only document is that of validation text
+        (["A text. " * 99 + "2"], TokenizeParams(split="auto", val_fraction=0.5)),
+        ([f"hi {number}" for number in range(50)], TokenizeParams(split="ends", val_fraction=0.1)),
+    ],
+)
+def test_no_split_is_empty(
+    texts: list[str], params: TokenizeParams, bpe_file: Path, tmp_path: Path
+) -> None:
+    clean = write_clean(tmp_path / "clean", texts)
+    if params.split == "auto":
+        metadata, method = pack_here(clean, bpe_file, tmp_path / "packed", params)
+        assert method == "ends"
+        assert metadata.train.tokens
+    else:
+        with pytest.raises(UserError, match=r"tokenize.split \(ends\).*validation"):
+            pack_here(clean, bpe_file, tmp_path / "packed", params)
+        assert not (tmp_path / "packed").exists()
+
+
 def test_empty_tail_split_is_refused(corpus: Corpus, bpe_file: Path, tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"tokenize.val_fraction \(0.4\) "):
         pack_here(

@@ -100,3 +100,23 @@ def test_only_new_text_is_encoded(
     assert len(encoded) <= 2
     assert read_metadata(out) == before
     assert len(list(results_of(out).iterdir())) == 2 * len(texts)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no kill -9")
+def test_a_second_run_waits_for_the_first(
+    bpe_file: Path, tmp_path: Path, encoded: list[str]
+) -> None:
+    """Both keep finished shards in one folder; the second takes what the first has encoded."""
+    clean = write_clean(tmp_path / "clean", PROSE, shard_bytes=200)
+    out = tmp_path / "packed"
+    child = subprocess.Popen(
+        [sys.executable, "-c", SLOWLY, clean, bpe_file, out],
+        env={"PYTHONPATH": f"{ROOT / 'src'}:{ROOT}", "PATH": "/usr/bin:/bin"},
+    )
+    while not list(results_of(out).glob("*.json")):
+        assert child.poll() is None
+        time.sleep(0.005)
+    pack_here(clean, bpe_file, tmp_path / "second", TAIL, results=results_of(out))
+    assert child.wait() == 0
+    assert not encoded
+    assert contents(tmp_path / "second") == contents(out)

@@ -11,7 +11,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +25,7 @@ from tests.training.tiny import digest, run
 from tokenmill.core.errors import UserError
 from tokenmill.model.manifest import WEIGHTS
 from tokenmill.training import mirror as mirror_module
-from tokenmill.training.checkpoint import CheckpointStore
+from tokenmill.training.checkpoint import Checkpoint, CheckpointStore
 from tokenmill.training.history import RunState
 from tokenmill.training.mirror import Mirror, mirrored
 
@@ -37,10 +37,15 @@ def elsewhere(tmp_path: Path) -> Path:
     return folder
 
 
+def newest(checkpoints: Iterable[Checkpoint]) -> Checkpoint | None:
+    """What a run chooses that can continue from any checkpoint."""
+    return next(iter(checkpoints), None)
+
+
 def mirror_to(store: CheckpointStore, url: Path | str) -> list[str]:
     """Copy what `store` has, and wait for it; give what was said."""
     said: list[str] = []
-    with mirrored(store, str(url), said.append):
+    with mirrored(store, str(url), newest, said.append):
         pass
     return said
 
@@ -49,7 +54,7 @@ def fetched(url: Path | str, folder: Path) -> tuple[list[int], list[str]]:
     """The checkpoints that another machine finds, and what it is told."""
     said: list[str] = []
     store = CheckpointStore(folder / "run")
-    Mirror(str(url), store, said.append).fetch_newer()
+    Mirror(str(url), store, said.append).fetch_better(newest)
     return found(store)[0], said
 
 
@@ -184,7 +189,7 @@ import sys
 from pathlib import Path
 from tokenmill.training.mirror import mirrored
 from tokenmill.training.checkpoint import CheckpointStore
-with mirrored(CheckpointStore(Path(sys.argv[1])), sys.argv[2], print):
+with mirrored(CheckpointStore(Path(sys.argv[1])), sys.argv[2], lambda _: None, print):
     pass
 """
 
@@ -215,7 +220,7 @@ def test_a_copy_killed_midway_leaves_the_checkpoint_before(tmp_path: Path, elsew
 def test_a_mirror_that_fails_is_said_once_and_tried_again(tmp_path: Path, elsewhere: Path):
     store = filled(tmp_path / "here" / "run", 10)
     said = []
-    with mirrored(store, str(elsewhere), said.append) as mirror:
+    with mirrored(store, str(elsewhere), newest, said.append) as mirror:
         assert mirror
         wait_for((elsewhere / "run/step-000000010/manifest.json").exists)
         elsewhere.rename(tmp_path / "unplugged")
@@ -249,7 +254,7 @@ def test_the_end_waits_for_a_slow_mirror_but_not_forever(
     monkeypatch.setattr(Mirror, "copy", lambda *_: end.wait(60))
     store = CheckpointStore(tmp_path / "here" / "run")
     said = []
-    with mirrored(store, str(elsewhere), said.append) as mirror:
+    with mirrored(store, str(elsewhere), newest, said.append) as mirror:
         assert mirror
         mirror.offer(10)
     end.set()
@@ -312,6 +317,28 @@ def test_another_machine_continues_to_the_same_bytes(
 
 def change(path: Path, edit: Callable[[Any], Any]) -> None:
     path.write_text(json.dumps(edit(json.loads(path.read_text()))))
+
+
+def test_a_longer_run_in_the_mirror_is_left_alone(
+    here: Path, tokens: Path, fork_server: ForkServer, elsewhere: Path
+):
+    """With a schedule over all epochs, a run over fewer has other weights after each."""
+    arguments: dict[str, Any] = {"log_every_steps": 1, "schedule": {"type": "cosine"}}
+    checkpoint = {"every_steps": 4, "mirror": str(elsewhere)}
+    long = fork_server.start(
+        here / "long", tokens, epochs=12, **arguments, runtime={"checkpoint": checkpoint}
+    )
+    assert long.wait() == 0
+    arguments |= {"epochs": 8, "runtime": {"checkpoint": checkpoint}}
+    short = fork_server.start(here / "short", tokens, **arguments)
+    short.until(lambda: any(int(step.name[5:]) >= 12 for step in short.checkpoints()))
+    assert short.stop(signal.SIGKILL) == -signal.SIGKILL
+    run(tokens, here / "quiet", **arguments | {"runtime": {}})
+    for place in ("short", "elsewhere"):
+        again = fork_server.start(here / place, tokens, **arguments)
+        assert again.wait() == 0
+        assert "continuing from step" in again.said
+        assert digest(here / place / "model") == digest(here / "quiet")
 
 
 @pytest.mark.parametrize("damage", ["weights", "optimizer", "outside", "absolute", "epoch"])

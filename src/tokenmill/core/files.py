@@ -155,7 +155,8 @@ def _replacing(path: Path) -> Iterator[Path]:
 
 
 def link_or_copy(source: str | Path, target: str | Path) -> None:
-    """Make `target` the same file as `source`, or where the file system has no hard links a copy.
+    """Make `target` the same file as `source`, or where there is a `target` already, or the file
+    system has no hard links, a copy.
 
     Raises:
         UserError: `source` is a link.
@@ -166,7 +167,8 @@ def link_or_copy(source: str | Path, target: str | Path) -> None:
         if os.name != "nt":
             os.link(source, target)
             return
-    shutil.copyfile(source, target)
+    with write_beside(Path(target)) as beside:  # not into it, for it may have other names
+        shutil.copyfile(source, beside)
 
 
 def expect(path: Path, size: int | None = None) -> None:

@@ -7,6 +7,7 @@ disk. A block never exceeds a few MiB, whatever an archive claims to hold.
 import bz2
 import codecs
 import contextlib
+import errno
 import functools
 import gzip
 import lzma
@@ -68,7 +69,16 @@ LFS."""
 POINTER_BYTES = 1024
 """Bytes that such a text has at most."""
 
-BROKEN = (lzma.LZMAError, zstandard.ZstdError, zipfile.BadZipFile, NotImplementedError)
+BROKEN = (
+    EOFError,
+    NotImplementedError,
+    OSError,
+    UnicodeDecodeError,
+    lzma.LZMAError,
+    zipfile.BadZipFile,
+    zlib.error,
+    zstandard.ZstdError,
+)
 """What the libraries raise of an archive that they cannot read."""
 
 Advance = Callable[[int], object]
@@ -253,13 +263,13 @@ def _members(whole: Source, formats: Collection[str], skipped: Counter[str]) -> 
         with opened(whole):
             members = _archive(whole.location, whole.version).infolist()
     except BROKEN as error:
-        raise UserError(f"{whole.location} is a broken archive ({error}); get it again.") from None
+        raise _broken(whole, error) from None
     is_export = any(EXPORT.fullmatch(PurePosixPath(one.filename).name) for one in members)
     for number, member in enumerate(members):
         path = PurePosixPath(member.filename)
         parts = [part for part in path.parts if part != ".."]
         is_hidden = any(part.startswith((".", "__MACOSX")) for part in parts)
-        if member.is_dir() or is_hidden:
+        if member.filename.endswith("/") or is_hidden:  # a damaged name may be empty
             continue
         ending = path.suffix.lower()
         if ending not in formats or (is_export and not EXPORT.fullmatch(path.name)):
@@ -301,13 +311,17 @@ def blocks(source: Source, advance: Advance = lambda _: None) -> Iterator[bytes]
     try:
         with opened(source) as file:
             yield from _decompressed(source, file, advance)
-    except (EOFError, OSError, zlib.error, *BROKEN) as error:
-        # An error of the disk; those of gzip and bz2 have no number
-        if isinstance(error, OSError) and error.errno is not None:
-            raise
-        raise UserError(
-            f"{source.location} is a broken archive ({error or 'it ends too early'}); get it again."
-        ) from None
+    except BROKEN as error:
+        raise _broken(source, error) from None
+
+
+def _broken(source: Source, error: Exception) -> Exception:
+    """The error for a broken archive, or `error` itself if it is one of the disk. Those of gzip and
+    bz2 have no number; a zip file makes Python seek to where nothing can be."""
+    if isinstance(error, OSError) and error.errno not in (None, errno.EINVAL):
+        return error
+    why = error or "it ends too early"
+    return UserError(f"{source.location} is a broken archive ({why}); get it again.")
 
 
 @contextlib.contextmanager

@@ -21,7 +21,7 @@ import polars as pl
 from tokenmill.core.errors import UserError
 from tokenmill.executor import Executor
 from tokenmill.formats import shards
-from tokenmill.formats.chat_columns import plain_column, texts_between
+from tokenmill.formats.chat_columns import plain_column, text_bytes, texts_between
 from tokenmill.formats.store import ShardFile
 from tokenmill.formats.token_file import MAX_SOURCES, Split
 from tokenmill.tokens.params import TokenizeParams
@@ -166,11 +166,6 @@ def _take_bytes(texts: pl.Series, budget: int) -> pl.Series:
     if fitting < len(texts) and (last := texts[fitting].encode()[:rest].decode(errors="ignore")):
         return pl.concat([kept, pl.Series([last])])
     return kept
-
-
-def text_bytes(texts: pl.Series) -> int:
-    """The UTF-8 bytes of the texts."""
-    return int(texts.str.len_bytes().cast(pl.Int64).sum())
 
 
 def probe(clean: Path, budget: int, executor: Executor) -> list[str]:
@@ -385,10 +380,11 @@ def _is_named_val(frame: pl.DataFrame) -> np.ndarray:
 
 def _holds_out_enough(clean: Path, val_fraction: float, executor: Executor) -> bool:
     """Whether `hash` holds out between half of and twice the fraction of the characters that is
-    asked for."""
+    asked for, and not all of them."""
     count = partial(_hashed_chars, threshold=int(val_fraction * 2**64))
     held = sum(executor.map(count, shards.shards(clean)))
-    return 0.5 <= held / max(1, val_fraction * shards.totals(clean).chars) <= 2
+    chars = shards.totals(clean).chars
+    return held < chars and 0.5 <= held / max(1, val_fraction * chars) <= 2
 
 
 def _hashed_chars(shard: ShardFile, *, threshold: int) -> int:

@@ -15,7 +15,7 @@ import hashlib
 import itertools
 import json
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
@@ -24,6 +24,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import polars as pl
 import zstandard
+from filelock import FileLock, Timeout
 
 from tokenmill.core import files
 from tokenmill.core.errors import UserError
@@ -117,7 +118,9 @@ def pack(
     with files.enough_room(out, lambda: total), files.write_directory(out) as folder:
         places = (folder.resolve(), results.resolve(), out, store)
         work = Work(*places, encoder, facts, total, has_sources)
-        done = _pack_all(work, zip(shards.shards(clean), rules, strict=True), executor)
+        with _alone(results, say):
+            done = _pack_all(work, zip(shards.shards(clean), rules, strict=True), executor)
+        _refuse_empty_split(done, method, params)
         metadata = TokenMetadata.of(done, **facts)
         if metadata.train.bytes + metadata.val.bytes != total:
             raise UserError(
@@ -128,6 +131,34 @@ def pack(
             write_manifest(folder, Manifest(store=store, shards=[]))
         write_metadata(folder, metadata)
     return metadata, method
+
+
+def _refuse_empty_split(
+    done: Sequence[PackedShard], method: SplitMethod, params: TokenizeParams
+) -> None:
+    for split, name in zip(SPLITS, ("training", "validation"), strict=True):
+        if not any(shard.part(split).documents for shard in done):
+            raise UserError(
+                f"tokenize.split ({method}) with tokenize.val_fraction ({params.val_fraction}) "
+                f"leaves no text for {name}; change one of them, or add text."
+            )
+
+
+@contextlib.contextmanager
+def _alone(results: Path, say: Callable[[str], None]) -> Iterator[None]:
+    """Wait until no other run of this project uses the finished shards, which all share."""
+    path = results.with_name(f"{results.name}.lock")
+    files.refuse_link(path)
+    lock = FileLock(path)
+    try:
+        lock.acquire(timeout=0)
+    except Timeout:
+        say("another run of this project is tokenizing; waiting for it to end")
+        lock.acquire()
+    try:
+        yield
+    finally:
+        lock.release()
 
 
 def _facts(tokenizer: TextTokenizer) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from tokenmill.core import files
 from tokenmill.core.errors import UserError
 from tokenmill.display import Progress
 from tokenmill.formats import shards
-from tokenmill.formats.chat_columns import plain_column
+from tokenmill.formats.chat_columns import plain_column, text_bytes
 from tokenmill.formats.metrics import TokenizerMetrics
 from tokenmill.formats.tokenizer import (
     SPECIAL_TOKENS,
@@ -96,7 +96,7 @@ def learn_bpe(clean: Path, params: TokenizerParams, progress: Progress) -> Token
     def texts() -> Iterator[pl.Series]:
         for batch in corpus.sample(clean, params.sample_bytes):
             yield batch
-            progress.advance(corpus.text_bytes(batch))
+            progress.advance(text_bytes(batch))
         progress.note(
             f"tokenizer: the words are counted; merging them into {params.vocab_size:,} entries"
         )
@@ -117,7 +117,7 @@ def collect_characters(clean: Path, progress: Progress) -> Tokenizer:
     seen = np.zeros(CODE_POINTS, dtype=np.bool_)
     for frame in shards.batches(clean):
         seen[code_points(plain_column(frame["text"]).to_list())] = True
-        progress.advance(corpus.text_bytes(frame["text"]))
+        progress.advance(text_bytes(frame["text"]))
     characters = map(chr, np.flatnonzero(seen))
     vocabulary = {token: i for i, token in enumerate([*SPECIAL_TOKENS, *characters])}
     backend = Tokenizer(models.BPE(vocab=vocabulary, merges=[]))

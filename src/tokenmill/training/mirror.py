@@ -18,7 +18,8 @@ import re
 import shutil
 import tempfile
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from operator import attrgetter
 from pathlib import Path
 
 from tokenmill.core.errors import UserError
@@ -34,7 +35,9 @@ from tokenmill.costs import TIMING
 from tokenmill.formats.mounted import Mounted, open_place
 from tokenmill.model.manifest import ADAPTER_CONFIG, CONFIG, MANIFEST, WEIGHTS
 from tokenmill.training.checkpoint import (
+    STATE,
     STEP_NAME,
+    Checkpoint,
     CheckpointStore,
     copy_tree,
     has_files,
@@ -51,11 +54,15 @@ SAY_AFTER_SECONDS = 2.0
 SHA256 = re.compile(r"[0-9a-f]{64}")
 
 
+Choose = Callable[[Iterable[Checkpoint]], Checkpoint | None]
+"""Of checkpoints that come newest first, the one from which the run continues."""
+
+
 @contextlib.contextmanager
 def mirrored(
-    store: CheckpointStore, url: str | None, say: Callable[[str], None]
+    store: CheckpointStore, url: str | None, choose: Choose, say: Callable[[str], None]
 ) -> Iterator["Mirror | None"]:
-    """Fetch what the mirror at `url` has newer into `store`, then keep the mirror up to date until
+    """Fetch what the mirror at `url` has better into `store`, then keep the mirror up to date until
     the block ends.
 
     The end of the block waits for the last copy, except after a second Ctrl-C. Without a `url`
@@ -65,7 +72,7 @@ def mirrored(
         yield None
         return
     mirror = Mirror(url, store, say)
-    mirror.fetch_newer()
+    mirror.fetch_better(choose)
     mirror.start()
     try:
         yield mirror
@@ -235,32 +242,73 @@ class Mirror:
         steps = [int(match[1]) for name in self._names("") if (match := STEP_NAME.fullmatch(name))]
         return [step for step in steps if self._fs.exists(f"{self._checkpoint(step)}/{MANIFEST}")]
 
-    def fetch_newer(self) -> None:
-        """Fetch the mirror's checkpoints into the store if its newest one is newer than all whole
-        ones here."""
+    def fetch_better(self, choose: Choose) -> None:
+        """Fetch the mirror's checkpoint into the store if `choose` prefers it to all whole ones
+        here, and with it the earlier ones of the same run.
+
+        Other runs may have left checkpoints of the same configuration, with other weights of the
+        same epochs. Those are left alone.
+        """
         try:
-            there = self._there()
-            here = [checkpoint.step for checkpoint in self._store.checkpoints(lambda _: None)]
-            if not there or (here and here[0] >= there[-1]):
-                return
-            self._say(f"fetching the checkpoint of step {there[-1]:,} from the mirror {self._url}")
-            # The newest last, so that its epochs stay
-            for step in (step for step in there if step not in here):
-                try:
-                    self._fetch(step)
-                except (UserError, ValueError) as error:
-                    self._say(
-                        f"the checkpoint of step {step:,} in the mirror {self._url} is not used: "
-                        f"{error}"
-                    )
-            if self._fs.exists(f"{self._run}/{TIMING}"):
-                with write_beside(self._store.folder / TIMING) as beside:
-                    self._fs.get_file(f"{self._run}/{TIMING}", str(beside))
+            here = list(self._store.checkpoints(lambda _: None))
+            offered = list(self._offered())
+            while (best := _choose(choose, here, offered)) in offered:
+                offered.remove(best)
+                self._say(
+                    f"fetching the checkpoint of step {best.step:,} from the mirror {self._url}"
+                )
+                if self._is_fetched(best):
+                    held = {checkpoint.step for checkpoint in here}
+                    for other in offered:
+                        if _is_before(other, best) and other.step not in held:
+                            self._is_fetched(other)
+                    self._fetch_times()
+                    return
         except Exception as error:  # as in _try_to_copy
             self._say(
                 f"the mirror {self._url} cannot be read ({_in_a_line(error)}); training continues "
                 "without it"
             )
+
+    def _offered(self) -> Iterator[Checkpoint]:
+        """The mirror's checkpoints, newest first; only what they say about themselves is here."""
+        self._store.folder.mkdir(parents=True, exist_ok=True)
+        for step in reversed(self._there()):
+            source = self._checkpoint(step)
+            with self._temporary() as temporary:
+                try:
+                    self._fs.get_file(f"{source}/{MANIFEST}", str(temporary / MANIFEST))
+                    self._get(source, temporary, {STATE: read_hashes(temporary)[STATE]})
+                    saved = read_state(temporary)
+                    if saved.state.step != step:
+                        raise ValueError(f"it is of step {saved.state.step:,}")
+                except (UserError, ValueError, KeyError) as error:
+                    self._leave_out(step, error)
+                else:
+                    yield Checkpoint(Path(source), saved.state, saved.resumable.model_dump())
+
+    def _is_fetched(self, checkpoint: Checkpoint) -> bool:
+        try:
+            self._fetch(checkpoint.step)
+        except (UserError, ValueError) as error:
+            self._leave_out(checkpoint.step, error)
+            return False
+        return True
+
+    def _leave_out(self, step: int, error: Exception) -> None:
+        self._say(f"the checkpoint of step {step:,} in the mirror {self._url} is not used: {error}")
+
+    def _fetch_times(self) -> None:
+        if self._fs.exists(f"{self._run}/{TIMING}"):
+            with write_beside(self._store.folder / TIMING) as beside:
+                self._fs.get_file(f"{self._run}/{TIMING}", str(beside))
+
+    @contextlib.contextmanager
+    def _temporary(self) -> Iterator[Path]:
+        with tempfile.TemporaryDirectory(
+            prefix=".fetch", suffix=".tmp", dir=self._store.folder
+        ) as folder:
+            yield Path(folder)
 
     def _fetch(self, step: int) -> None:
         """Put a checkpoint and the epochs that it needs into the store, after all of it is here and
@@ -273,18 +321,15 @@ class Mirror:
         """
         store = self._store
         source = self._checkpoint(step)
-        store.folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(
-            prefix=".fetch", suffix=".tmp", dir=store.folder
-        ) as temporary:
-            checkpoint = Path(temporary, "checkpoint")
+        with self._temporary() as temporary:
+            checkpoint = temporary / "checkpoint"
             epochs = dict[Path, Path]()
             checkpoint.mkdir()
             self._fs.get_file(f"{source}/{MANIFEST}", str(checkpoint / MANIFEST))
             self._get(source, checkpoint, read_hashes(checkpoint))
             for epoch, files in enumerate(read_state(checkpoint).state.epoch_files(), start=1):
                 if not has_files(store.epoch_folder(epoch), files):
-                    folder = Path(temporary, f"epoch-{epoch}")
+                    folder = temporary / f"epoch-{epoch}"
                     self._get(f"{self._run}/weights/{files[WEIGHTS]}", folder, files)
                     for name in (CONFIG, ADAPTER_CONFIG):  # the same for all epochs of a run
                         if (checkpoint / name).exists():
@@ -301,6 +346,20 @@ class Mirror:
             self._fs.get_file(f"{source}/{name}", str(folder / name))
             if sha256_of(folder / name) != sha256:
                 raise ValueError(f"{source}/{name} is damaged")
+
+
+def _choose(
+    choose: Choose, here: Iterable[Checkpoint], offered: Iterable[Checkpoint]
+) -> Checkpoint | None:
+    """The choice among both; of two of the same step, the one that is here comes first."""
+    return choose(sorted([*here, *offered], key=attrgetter("step"), reverse=True))
+
+
+def _is_before(checkpoint: Checkpoint, later: Checkpoint) -> bool:
+    """Whether a checkpoint leads to a later one: whether the weights of its epochs are that
+    one's."""
+    files = checkpoint.state.epoch_files()
+    return checkpoint.step < later.step and files == later.state.epoch_files()[: len(files)]
 
 
 def _in_a_line(error: Exception) -> str:

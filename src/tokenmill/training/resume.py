@@ -6,7 +6,7 @@ remote still holds it; on another machine there is nothing else.
 """
 
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, cast
@@ -55,19 +55,9 @@ def find_resume_point(store: CheckpointStore, work: Workload, *, say: Say) -> Re
     used, nor is one of a run whose validations may have missed the end.
     """
     train = work.train
-    newest: Checkpoint | None = None
-    for checkpoint in store.checkpoints(say):
-        then = params_at_checkpoint(train, checkpoint)
-        end = checkpoint.state.ends_at(train) or work.steps
-        if checkpoint.step > end or _may_have_missed_the_end(then, train):
-            continue
-        # Exact: a run from scratch with today's parameters reaches this same checkpoint.
-        if checkpoint.step == first_difference(
-            then, train, steps_per_epoch=work.steps_per_epoch, before=checkpoint.step
-        ):
-            return ResumePoint(checkpoint, _exact_sentence(checkpoint, newest, work))
-        if then.epochs < train.epochs:
-            newest = newest or checkpoint
+    exact, newest = _candidates(store.checkpoints(say), work)
+    if exact:
+        return ResumePoint(exact, _exact_sentence(exact, newest, work))
     if newest is None:
         return ResumePoint(None, "starting from scratch")
     return ResumePoint(
@@ -79,6 +69,33 @@ def find_resume_point(store: CheckpointStore, work: Workload, *, say: Say) -> Re
         "go. For an exact continuation use train.schedule.type constant, power or wsd, or fix "
         "train.schedule.horizon_epochs",
     )
+
+
+def best_checkpoint(checkpoints: Iterable[Checkpoint], work: Workload) -> Checkpoint | None:
+    """The checkpoint, of some that come newest first, from which `find_resume_point` continues."""
+    exact, newest = _candidates(checkpoints, work)
+    return exact or newest
+
+
+def _candidates(
+    checkpoints: Iterable[Checkpoint], work: Workload
+) -> tuple[Checkpoint | None, Checkpoint | None]:
+    """The newest exact checkpoint, and the newest one after it of a run over fewer epochs."""
+    train = work.train
+    newest: Checkpoint | None = None
+    for checkpoint in checkpoints:
+        then = params_at_checkpoint(train, checkpoint)
+        end = checkpoint.state.ends_at(train) or work.steps
+        if checkpoint.step > end or _may_have_missed_the_end(then, train):
+            continue
+        # Exact: a run from scratch with today's parameters reaches this same checkpoint.
+        if checkpoint.step == first_difference(
+            then, train, steps_per_epoch=work.steps_per_epoch, before=checkpoint.step
+        ):
+            return checkpoint, newest
+        if then.epochs < train.epochs:
+            newest = newest or checkpoint
+    return None, newest
 
 
 def _may_have_missed_the_end(then: TrainParams, now: TrainParams) -> bool:

@@ -1,6 +1,7 @@
 """A whole training, from tokens on disk to `models/gpt/`: open everything, train, export."""
 
 import contextlib
+import functools
 import io
 import math
 from collections.abc import Callable, Iterator
@@ -38,7 +39,12 @@ from tokenmill.training.memory import FittingMicroBatch
 from tokenmill.training.mirror import Mirror, mirrored
 from tokenmill.training.optimizer import Optimizer
 from tokenmill.training.params import OPTIMIZERS, RuntimeParams, TrainParams
-from tokenmill.training.resume import ResumePoint, fill_from_previous, find_resume_point
+from tokenmill.training.resume import (
+    ResumePoint,
+    best_checkpoint,
+    fill_from_previous,
+    find_resume_point,
+)
 from tokenmill.training.schedule import Workload
 from tokenmill.training.size import flops_per_token
 from tokenmill.words.units import counted
@@ -94,7 +100,7 @@ def run_job(
         files = LiveFiles(live if group.is_main else None)
         owned = contextlib.nullcontext()
         if group.is_main:
-            owned = own(store, runtime, output, display.say)
+            owned = own(store, job.work, runtime, output, display.say)
         with contextlib.closing(display), owned as mirror:
             interrupt = Interrupt(max_minutes=runtime.max_minutes)
             micro_batch = fitting_micro_batch(job, setup, store, display.say)
@@ -130,11 +136,16 @@ def open_setup(job: Job, runtime: RuntimeParams, group: Group) -> Setup:
 
 @contextlib.contextmanager
 def own(
-    store: CheckpointStore, runtime: RuntimeParams, output: Path, say: Callable[[str], None]
+    store: CheckpointStore,
+    work: Workload,
+    runtime: RuntimeParams,
+    output: Path,
+    say: Callable[[str], None],
 ) -> Iterator[Mirror | None]:
     """Lock the checkpoints of a configuration for this process, and fetch what the mirror or the
     previous `output` has of them. Yield the mirror."""
-    with store.lock(say), mirrored(store, runtime.checkpoint.mirror, say) as mirror:
+    choose = functools.partial(best_checkpoint, work=work)
+    with store.lock(say), mirrored(store, runtime.checkpoint.mirror, choose, say) as mirror:
         if not store.steps():
             fill_from_previous(store, output, store.folder.name, say)
         yield mirror
