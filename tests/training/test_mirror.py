@@ -329,11 +329,12 @@ def test_a_longer_run_in_the_mirror_is_left_alone(
         here / "long", tokens, epochs=12, **arguments, runtime={"checkpoint": checkpoint}
     )
     assert long.wait() == 0
-    arguments |= {"epochs": 8, "runtime": {"checkpoint": checkpoint}}
+    arguments |= {"epochs": 8}
+    run(tokens, here / "quiet", **arguments)
+    arguments |= {"runtime": {"checkpoint": checkpoint}}
     short = fork_server.start(here / "short", tokens, **arguments)
     short.until(lambda: any(int(step.name[5:]) >= 12 for step in short.checkpoints()))
     assert short.stop(signal.SIGKILL) == -signal.SIGKILL
-    run(tokens, here / "quiet", **arguments | {"runtime": {}})
     for place in ("short", "elsewhere"):
         again = fork_server.start(here / place, tokens, **arguments)
         assert again.wait() == 0

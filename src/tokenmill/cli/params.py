@@ -77,20 +77,21 @@ def reference(path: Path = Path("params.yaml")) -> str:
     return "\n\n".join(parts) + "\n"
 
 
-def explain(name: str, path: Path = Path("params.yaml")) -> None:
+def explain(name: str) -> None:
     """Print the parameters that are called `name` or belong to the section of that name: value,
     values and meaning.
 
     Raises:
         UserError: there is no such parameter; the nearest one is named.
     """
-    from tokenmill.core.params import read_yaml  # noqa: PLC0415 (pydantic)
+    from tokenmill.core.params import PARAMS_FILE, read_yaml  # noqa: PLC0415 (pydantic)
     from tokenmill.schema import AllParams, check_all  # noqa: PLC0415
 
-    check_all(path)
+    check_all()
+    values = read_yaml(PARAMS_FILE)
     found = dict[str, tuple[str, str, str]]()
     for section, field in AllParams.model_fields.items():
-        for row in _facts(field.annotation, section, read_yaml(path)[section]):
+        for row in _facts(field.annotation, section, values[section]):
             found[row[0]] = row[1:]
     chosen = [each for each in found if each == name or each.startswith((f"{name}.", f"{name}["))]
     if not chosen:

@@ -13,6 +13,9 @@ PROMPTS_FILE = "prompts.yaml"
 """The name of the file of prompts directly in the folder `data.raw`, for any corpus. With
 `evaluate.prompts: auto` the models answer these prompts."""
 
+VALIDATION_WORDS = "val|valid|validation"
+"""A regular expression of the words by which data sets name their files of validation text."""
+
 CLEAN = Path("data/clean")
 CLEAN_REPORT = Path("data/clean_report.json")
 TOKENIZER = Path("data/tokenizer/tokenizer.json")
@@ -39,7 +42,6 @@ STEPS = METRICS / "steps.csv"
 BENCHMARK_ROWS = METRICS / "benchmarks.csv"
 FINETUNED_METRICS = METRICS / "finetuned"
 
-REPORTS = Path("reports")
 EVALUATION = Path("reports/evaluation.json")
 VALIDATION_DOCUMENTS = Path("reports/validation_documents.csv")
 TRACES = Path("reports/answer_traces.json")

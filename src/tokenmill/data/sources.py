@@ -26,7 +26,7 @@ import zstandard
 from tokenmill.core.errors import UserError
 from tokenmill.core.files import refuse_special
 from tokenmill.core.params import is_url
-from tokenmill.core.paths import PROMPTS_FILE, SAMPLE
+from tokenmill.core.paths import PROMPTS_FILE, SAMPLE, VALIDATION_WORDS
 from tokenmill.formats.raw_text import Objects, Raw, Version, changed, open_file, version_of
 from tokenmill.words.cleaning import skipped_in_words
 
@@ -59,7 +59,7 @@ HELD_OUT_NAME = re.compile(r"(?i)(^|[-_./ ])test($|[-_./ ])")
 """The path of a file that holds test text, as data sets are published: `test.txt`,
 `wiki.test.raw.txt`, `test-00000-of-00001.parquet`, `test/7.txt`."""
 
-SPLIT_NAME = re.compile(r"(?i)(^|[-_./ ])(train|training|val|valid|validation)($|[-_./ ])")
+SPLIT_NAME = re.compile(rf"(?i)(^|[-_./ ])(train|training|{VALIDATION_WORDS})($|[-_./ ])")
 """The path of a file of the other splits of a data set."""
 
 LFS_POINTER = b"version https://git-lfs.github.com/spec/"

@@ -14,7 +14,7 @@ from tokenmill.core.errors import UserError
 from tokenmill.core.paths import way_out
 from tokenmill.data.clean import clean
 from tokenmill.data.params import CleanParams
-from tokenmill.executor import ExecutorParams, open_executor
+from tokenmill.executor import ThreadExecutor
 from tokenmill.finetuning.chats import ChatSplit, read_chats
 from tokenmill.finetuning.params import FinetuneParams, Method
 from tokenmill.formats.measured import evenly_spread
@@ -100,10 +100,10 @@ def finetuning_job(
 
 @contextlib.contextmanager
 def clean_chats(
-    params: FinetuneParams, clean_params: CleanParams, *, encoding: str, runtime: ExecutorParams
+    params: FinetuneParams, clean_params: CleanParams, *, encoding: str
 ) -> Iterator[Path]:
-    """Clean the chats of `finetune.data` as the base's text was cleaned. Yield a folder of shards
-    that exists as long as the block.
+    """Clean the chats of `finetune.data` as the base's text was cleaned, on this machine. Yield a
+    folder of shards that exists as long as the block.
 
     They are cleaned once for all processes that the block starts; these find the folder in their
     environment. Processes that torchrun starts clean for themselves.
@@ -113,7 +113,7 @@ def clean_chats(
         return
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name, "clean")
-        with open_executor(runtime, threads=os.cpu_count() or 1) as executor:
+        with ThreadExecutor(threads=os.cpu_count() or 1) as executor:
             clean(
                 raw=Path(str(params.data)),
                 out=folder,
@@ -121,7 +121,6 @@ def clean_chats(
                 encoding=encoding,
                 parameter="finetune.data",
                 executor=executor,
-                store=runtime.store,
             )
         os.environ[CHATS] = str(folder)
         try:

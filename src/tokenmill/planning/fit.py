@@ -120,7 +120,8 @@ class Corpus:
     @classmethod
     def read(cls, root: Path, params: AllParams) -> "Corpus":
         """Read the text at `data.raw`, or as much of it as a sample needs."""
-        sources = find_sources(raw_text(params.data.raw, root), FORMATS).sources
+        raw = raw_text(params.data.raw, root)
+        sources = find_sources(raw, FORMATS, params.data.encoding).sources
         disk = sum(source.size for source in sources)
         every = min(len(sources), max(1, disk // SAMPLE_BYTES))
         read = list[str]()

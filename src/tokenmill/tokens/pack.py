@@ -122,11 +122,7 @@ def pack(
             done = _pack_all(work, zip(shards.shards(clean), rules, strict=True), executor)
         _refuse_empty_split(done, method, params)
         metadata = TokenMetadata.of(done, **facts)
-        if metadata.train.bytes + metadata.val.bytes != total:
-            raise UserError(
-                f"{clean} holds {metadata.train.bytes + metadata.val.bytes:,} bytes of text, but "
-                f"records {total:,}; {way_out(clean)}."
-            )
+        _compare_bytes(metadata, clean, total)
         if store:
             write_manifest(folder, Manifest(store=store, shards=[]))
         write_metadata(folder, metadata)
@@ -142,6 +138,14 @@ def _refuse_empty_split(
                 f"tokenize.split ({method}) with tokenize.val_fraction ({params.val_fraction}) "
                 f"leaves no text for {name}; change one of them, or add text."
             )
+
+
+def _compare_bytes(metadata: TokenMetadata, clean: Path, total: int) -> None:
+    found = metadata.train.bytes + metadata.val.bytes
+    if found != total:
+        raise UserError(
+            f"{clean} holds {found:,} bytes of text, but records {total:,}; {way_out(clean)}."
+        )
 
 
 @contextlib.contextmanager

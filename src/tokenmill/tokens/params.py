@@ -44,7 +44,8 @@ class TokenizeParams(Section):
     split: Literal["auto", "hash", "ends", "tail"]
     """`auto`: the files that are named `val`, `valid` or `validation` (`valid.txt`, a folder `val`,
     `validation-00000-of-00001.parquet`); where there are none, `hash`; where that would hold out
-    fewer than 20 documents and less than half or more than twice of what is asked for, `ends`.
+    fewer than 20 documents and less than half or more than twice of what is asked for, `ends`, or
+    `tail` where documents are too short for that.
     `hash`: whole documents, chosen by a hash of their text, so that no duplicate is in both splits
     and a new document moves no other. `ends`: the end of every document; for a few long ones.
     `tail`: the last characters of the corpus, also within a document."""

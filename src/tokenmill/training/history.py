@@ -98,7 +98,8 @@ class StepRow:
 
 @dataclass(frozen=True)
 class ValidationRow:
-    """A validation within an epoch (`train.validate_every_steps`)."""
+    """A validation. A checkpoint has those within an epoch (`train.validate_every_steps`),
+    live/validation.csv also those at its end."""
 
     step: Count
     epoch: Finite
