@@ -33,6 +33,15 @@ def test_failed_write_leaves_the_old_file(tmp_path: Path) -> None:
     assert [each.name for each in path.parent.iterdir()] == ["a.txt"]
 
 
+def test_a_copy_leaves_the_other_names_of_a_file_alone(tmp_path: Path) -> None:
+    source, target, other = (tmp_path / name for name in ("source", "target", "other"))
+    source.write_text("new")
+    target.write_text("old")
+    os.link(target, other)
+    files.link_or_copy(source, target)
+    assert (target.read_text(), other.read_text()) == ("new", "old")
+
+
 def test_directory_is_replaced_whole_or_stays(tmp_path: Path) -> None:
     target = tmp_path / "out"
     with files.write_directory(target) as folder:
