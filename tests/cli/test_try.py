@@ -17,8 +17,8 @@ from tokenmill.planning import benchmark
 TRY = importlib.import_module("tokenmill.cli.try")  # its name is a word of Python
 
 
-class Terminal:
-    """A terminal on which `dvc repro` ends at once with a code; what was run and opened there."""
+class Session:
+    """What was run and opened at a terminal where `dvc repro` ends at once, with a code."""
 
     def __init__(self) -> None:
         self.code = 0
@@ -32,8 +32,8 @@ class Terminal:
 
 
 @pytest.fixture
-def terminal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Terminal:
-    """The terminal of a committed project, with a text beside it."""
+def session(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Session:
+    """Somebody in a committed project, with a text beside it."""
     (tmp_path / "a.txt").write_text("the old man and the sea went up to a hill\n" * 900)
     root = tmp_path / "project"
     root.mkdir()
@@ -41,52 +41,50 @@ def terminal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Terminal:
     monkeypatch.chdir(root)
     for command in ("init -q", "add -A", "-c user.name=a -c user.email=a@b commit -qm first"):
         git.execute(root, *command.split())
-    terminal = Terminal()
+    session = Session()
     monkeypatch.setattr(benchmark, "step_timer", lambda _: lambda _: 0.1)
-    monkeypatch.setattr(summary, "print_summary", lambda: terminal.opened.append("summary"))
+    monkeypatch.setattr(summary, "print_summary", lambda: session.opened.append("summary"))
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
-    monkeypatch.setattr(TRY, "passed_through", terminal.passed_through)
-    monkeypatch.setattr(TRY.webbrowser, "open", terminal.opened.append)
-    return terminal
+    monkeypatch.setattr(TRY, "passed_through", session.passed_through)
+    monkeypatch.setattr(TRY.webbrowser, "open", session.opened.append)
+    return session
 
 
-def test_it_fits_runs_and_opens_the_report(terminal: Terminal):
+def test_it_fits_runs_and_opens_the_report(session: Session):
     main(["try", "../a.txt", "--minutes", "1"])
     text = Path("../a.txt").resolve()
-    assert terminal.ran == [["-m", "dvc", "repro", text.as_posix()]]
+    assert session.ran == [["-m", "dvc", "repro", text.as_posix()]]
     assert read_yaml(PARAMS_FILE)["tokenizer"]["vocab_size"] != 1024
-    assert [Path(page).name for page in terminal.opened] == ["summary", "index.html"]
+    assert [Path(page).name for page in session.opened] == ["summary", "index.html"]
 
 
-def test_your_own_edits_are_not_written_over(
-    terminal: Terminal, capsys: pytest.CaptureFixture[str]
-):
+def test_your_own_edits_are_not_written_over(session: Session, capsys: pytest.CaptureFixture[str]):
     edited = PARAMS_FILE.read_text().replace("n_layer: 4", "n_layer: 5")
     PARAMS_FILE.write_text(edited)
     main(["try", "../a.txt"])
     assert PARAMS_FILE.read_text() == edited
     assert "--yes" in capsys.readouterr().out
-    assert not terminal.ran
+    assert not session.ran
     main(["try", "../a.txt", "--yes"])
-    assert terminal.ran
+    assert session.ran
 
 
 def test_a_pipeline_that_stops_ends_in_a_sentence(
-    terminal: Terminal, capsys: pytest.CaptureFixture[str]
+    session: Session, capsys: pytest.CaptureFixture[str]
 ):
-    terminal.code = 255
+    session.code = 255
     with pytest.raises(SystemExit, match="255"):
         main(["try", "../a.txt"])
-    assert not terminal.opened
+    assert not session.opened
 
 
 @pytest.mark.parametrize("command", ["try", "fit"])
-def test_a_path_that_is_no_text_is_refused(terminal: Terminal, command: str):
+def test_a_path_that_is_no_text_is_refused(session: Session, command: str):
     before = PARAMS_FILE.read_text()
     with pytest.raises(SystemExit, match="nowhere"):
         main([command, "nowhere", "--minutes", "1"])
     assert PARAMS_FILE.read_text() == before
-    assert not terminal.ran
+    assert not session.ran
 
 
 def test_ctrl_c_belongs_to_the_program_that_runs(capfd: Any):

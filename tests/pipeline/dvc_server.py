@@ -27,60 +27,16 @@ from tests import forks
 from tests.imports import ROOT
 from tests.pipeline import forked_python
 
-PRELOADED = (
-    "torch",
-    "pandas",
-    "polars",
-    "tokenizers",
-    "gigatoken",
-    "awkward",
-    "safetensors.torch",
-    "ruamel.yaml",
-    "filelock",
-)
-PRELOADED += (
-    "pydantic.main",
-    "pydantic.type_adapter",
-    "pydantic.dataclasses",
-    "pydantic.json_schema",
-    "pydantic_settings",
-)
-PRELOADED += (
-    "rich.progress",
-    "rich.table",
-    "jinja2",
-    "zstandard",
-    "xxhash",
-    "orjson",
-    "ijson",
-    "psutil",
-)
-PRELOADED += (
-    "dvc.cli.parser",
-    "dvc.repo",
-    "dvc.api",
-    "dvc.repo.experiments.queue.celery",
-    "dvc.stage.cache",
-    "celery",
-)
-PRELOADED += (
-    "dvc.repo.index",
-    "dvc.repo.experiments.run",
-    "dvc.repo.open_repo",
-    "dvc.data_cloud",
-    "dvc.utils.hydra",
-)
-PRELOADED += ("dvc.utils.strictyaml", "dvc_render", "networkx", "pygit2", "dulwich.porcelain")
-PRELOADED += (
-    "dvc.dirs",
-    "dvc.repo.datasets",
-    "dvc_task.app",
-    "celery.app.amqp",
-    "hydra",
-    "antlr4",
-    "pyparsing",
-    "git",
-)
+PRELOADED = """
+    torch pandas polars tokenizers gigatoken awkward safetensors.torch ruamel.yaml filelock
+    pydantic.main pydantic.type_adapter pydantic.dataclasses pydantic.json_schema
+    pydantic_settings
+    rich.progress rich.table jinja2 zstandard xxhash orjson ijson psutil
+    dvc.cli.parser dvc.repo dvc.api dvc.repo.experiments.queue.celery dvc.stage.cache celery
+    dvc.repo.index dvc.repo.experiments.run dvc.repo.open_repo dvc.data_cloud dvc.utils.hydra
+    dvc.utils.strictyaml dvc_render networkx pygit2 dulwich.porcelain
+    dvc.dirs dvc.repo.datasets dvc_task.app celery.app.amqp hydra antlr4 pyparsing git
+"""
 
 
 @functools.cache
@@ -128,7 +84,7 @@ def forking() -> Path:
 
 def serve(listener: socket.socket, python: str) -> None:
     """Fork for each request, until stdin is closed."""
-    for name in PRELOADED:
+    for name in PRELOADED.split():
         importlib.import_module(name)
     forks.ready()
     running: dict[int, tuple[int, socket.socket]] = {}
