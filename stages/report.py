@@ -105,7 +105,11 @@ def _record(
         evaluation=evaluation,
         history=history,
         steps=steps,
-        times=epoch_times(find_times(paths.resume_root(), manifest.fingerprint, TIMING), work),
+        times=epoch_times(
+            find_times(paths.resume_root(), manifest.fingerprint, TIMING),
+            [row.step for row in history],
+            work,
+        ),
         currency=load(Params).runtime.cost.currency,
         clean=read_clean_report(paths.CLEAN_REPORT),
         tokens=tokens,

@@ -115,33 +115,38 @@ def test_epochs_add_up_to_the_run(seconds: list[float], per_epoch: int, prices: 
     for step, taken in enumerate(seconds, start=1):
         total += prices.cost_of(taken)
         rows.append((step, total))
-    costs = epoch_costs(
-        table(*rows), steps_per_epoch=per_epoch, flops_per_epoch=6e9, peak=1e9, currency="EUR"
-    )
-    epochs = len(seconds) // per_epoch
-    assert [row.epoch for row in costs] == list(range(1, epochs + 1))
-    assert sum(row.seconds for row in costs) == pytest.approx(sum(seconds[: epochs * per_epoch]))
+    ends = [*range(per_epoch, len(seconds), per_epoch), len(seconds)]  # the last in its middle
+    costs = epoch_costs(table(*rows), ends=ends, flops_per_step=6e9, peak=1e9, currency="EUR")
+    assert [row.epoch for row in costs] == list(range(1, len(ends) + 1))
+    assert sum(row.seconds for row in costs) == pytest.approx(sum(seconds))
+    assert sum(row.flops for row in costs) == 6e9 * len(seconds)
     for row in costs:
-        assert row.utilisation == pytest.approx(6 / row.seconds)
+        assert row.utilisation == pytest.approx(row.flops / 1e9 / row.seconds)
         assert row.money == (None if prices is FREE else pytest.approx(row.hours * 0.5))
+
+
+def test_an_epoch_without_a_price_costs_an_unknown_amount():
+    rows = table((5, Cost(5, money=2.0)), (10, Cost(10, money=2.0)))
+    costs = epoch_costs(rows, ends=[5, 10], flops_per_step=1, peak=None, currency="EUR")
+    assert [row.money for row in costs] == [2.0, None]
 
 
 def test_an_epoch_whose_beginning_is_missing_is_left_out():
     rows = table((7, Cost(7)), (10, Cost(10)), (15, Cost(15)))
-    costs = epoch_costs(rows, steps_per_epoch=5, flops_per_epoch=1, peak=None, currency="EUR")
+    costs = epoch_costs(rows, ends=[5, 10, 15], flops_per_step=1, peak=None, currency="EUR")
     assert [(row.epoch, row.seconds, row.utilisation) for row in costs] == [(3, 5.0, None)]
 
 
 def test_what_is_known_from_some_step_on_counts_from_there():
     rows = table((5, Cost(5)), (10, Cost(10, 1.0)), (15, Cost(15, 3.0)))
-    costs = epoch_costs(rows, steps_per_epoch=5, flops_per_epoch=1, peak=None, currency="EUR")
+    costs = epoch_costs(rows, ends=[5, 10, 15], flops_per_step=1, peak=None, currency="EUR")
     assert [row.cost for row in costs] == [Cost(5), Cost(5, 1.0), Cost(5, 2.0)]
 
 
 @pytest.mark.parametrize("currency", ["EUR", 'a,"b'])
 def test_the_table_of_costs_survives_a_file(tmp_path: Path, currency: str):
     rows = table((5, Cost(12.5, 1.5)), (10, Cost(20, 2.0)))
-    costs = epoch_costs(rows, steps_per_epoch=5, flops_per_epoch=3e6, peak=None, currency=currency)
+    costs = epoch_costs(rows, ends=[5, 10], flops_per_step=6e5, peak=None, currency=currency)
     write_costs(tmp_path / "costs.csv", costs)
     again = read_costs(tmp_path / "costs.csv")
     assert [replace(row, hours=0) for row in again] == [replace(row, hours=0) for row in costs]
@@ -152,14 +157,14 @@ def test_tables_that_are_not_there_are_empty(tmp_path: Path):
     assert read_costs(tmp_path / "none.csv") == []
     assert read_timing(tmp_path / "none.csv") == []
     nothing = epoch_costs(
-        read_timing(tmp_path / "none"), steps_per_epoch=5, flops_per_epoch=1, peak=None, currency=""
+        read_timing(tmp_path / "none"), ends=[5], flops_per_step=1, peak=None, currency=""
     )
     assert nothing == []
 
 
 def test_the_summary_names_the_costs_of_every_epoch(tmp_path: Path):
     rows = table((5, Cost(12, 1.5)), (10, Cost(20, 2.0)))
-    costs = epoch_costs(rows, steps_per_epoch=5, flops_per_epoch=3e6, peak=1e6, currency="EUR")
+    costs = epoch_costs(rows, ends=[5, 10], flops_per_step=6e5, peak=1e6, currency="EUR")
     write_costs(tmp_path / "costs.csv", costs)
     lines = cost_lines(read_costs(tmp_path / "costs.csv"))
     assert [text for _, text in lines[1:]] == [

@@ -117,7 +117,8 @@ def _plus(a: float | None, b: float | None) -> float | None:
 
 
 def _minus(a: float | None, b: float | None) -> float | None:
-    return None if a is None else a - (b or 0.0)
+    # A sum to which nothing was added, because the price of an hour was unknown
+    return None if a is None or (a and a == b) else a - (b or 0.0)
 
 
 class Timing:
@@ -148,7 +149,12 @@ class Timing:
 
     def interval(self, *, step: int, tokens: int) -> float:
         """Close an interval at `step`, after `tokens` tokens since the run began. Return tokens per
-        second."""
+        second.
+
+        Without a token more, as where a run that had ended is ended again, there is no interval.
+        """
+        if tokens == self._tokens:
+            return 0.0
         now = time.perf_counter()
         rate = (tokens - self._tokens) / (now - self._rate_from)
         self.total += self._prices.cost_of(now - self._cost_from)
@@ -206,32 +212,38 @@ def publish_times(resume: Path, run: str, folder: Path) -> None:
 def epoch_costs(
     timing: Sequence[TimingRow],
     *,
-    steps_per_epoch: int,
-    flops_per_epoch: float,
+    ends: Sequence[int],
+    flops_per_step: float,
     peak: float | None,
     currency: str,
 ) -> list[CostRow]:
     """The cost of every epoch that `timing` covers from its first to its last step.
 
-    Repeated steps are included. The validation after an epoch counts with the next one. `flops` are
-    the floating-point operations of the forward and backward passes. `utilisation` is their share
-    of `peak`, the device's operations per second (model FLOPs utilisation; PaLM, appendix B), or
-    unknown.
+    Repeated steps are included. The validation after an epoch counts with the next one.
+
+    Args:
+        timing: the sums of a run. It may go on behind the last epoch.
+        ends: the last step of each epoch. A run may end within its last one.
+        flops_per_step: the floating-point operations of the forward and backward passes.
+        peak: the device's operations per second, or None. `utilisation` is the share of it that
+            was used (model FLOPs utilisation; PaLM, appendix B), or unknown.
+        currency: what money is counted in.
     """
-    ends = {row.step: row.cost for row in timing if row.step % steps_per_epoch == 0}
+    sums = {0: Cost()} | {row.step: row.cost for row in timing}
     costs = []
-    for (before, at_start), (step, at_end) in itertools.pairwise([(0, Cost()), *ends.items()]):
-        if step - before != steps_per_epoch:
+    for epoch, (before, end) in enumerate(itertools.pairwise([0, *ends]), start=1):
+        if not {before, end} <= sums.keys():
             continue
-        cost = at_end - at_start
+        cost = sums[end] - sums[before]
+        flops = (end - before) * flops_per_step
         costs.append(
             CostRow(
-                epoch=step // steps_per_epoch,
+                epoch=epoch,
                 **asdict(cost),
                 hours=cost.seconds / 3600,
                 currency=currency,
-                flops=flops_per_epoch,
-                utilisation=_share(flops_per_epoch, cost.seconds, peak),
+                flops=flops,
+                utilisation=_share(flops, cost.seconds, peak),
             )
         )
     return costs

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from tests.training.tiny import digest, run
+from tokenmill.costs import read_costs
 from tokenmill.model.manifest import read_manifest
 from tokenmill.training.history import EpochRow, RunState, ValidationRow
 from tokenmill.training.run import Outcome
@@ -165,9 +166,12 @@ def test_a_run_ends_where_its_target_is_reached(here: Path, tokens: Path, said: 
     assert ended.state.epochs[-1].val_loss == target
     assert read_manifest(here / "ended").epochs == 2
     assert ended.state.validations == [row for row in whole.state.validations if row.step <= 8]
+    assert ended.state.steps[-1].step == 8
+    assert [row.epoch for row in read_costs(here / "costs.csv")] == [1, 2]
     first = digest(here / "ended")
     assert run(tokens, here / "ended", target_loss=target, **OFTEN).state == ended.state
     assert digest(here / "ended") == first
+    assert [row.epoch for row in read_costs(here / "costs.csv")] == [1, 2]
     said.truncate(0)
     further = run(tokens, here / "further", **OFTEN)
     assert "continuing from step 8" in said.getvalue()

@@ -106,6 +106,7 @@ def test_state_survives_json_bit_by_bit():
         99,
         MeanLoss(third, 4),
         MeanLoss(math.pi, 1),
+        third,
         ROWS,
         [StepRow(1, third, third, third, third)],
     )
@@ -178,6 +179,17 @@ def test_the_run_is_on_as_long_as_its_process(here: Path):
         "another process with its id"
     )
     assert not found.model_copy(update={"pid": 2**22 + 1}).is_on
+
+
+def test_time_is_reckoned_from_the_end_of_the_first_step(here: Path):
+    files = started(here / "live")
+    before = read_live_run(here / "live")
+    files.began(1)
+    after = read_live_run(here / "live")
+    assert before
+    assert after
+    assert after.first_step == 1
+    assert after.began > before.began
 
 
 def test_the_signal_of_vs_codes_extension(here: Path):

@@ -149,27 +149,25 @@ class EpochTime:
     """The cost of everything, including validation, checkpoints and repeated steps."""
 
 
-def epoch_times(timing: Path, work: Workload) -> dict[int, EpochTime]:
+def epoch_times(timing: Path, ends: Sequence[int], work: Workload) -> dict[int, EpochTime]:
     """The times of the epochs that a timing.csv covers completely, by epoch.
 
     Args:
         timing: `.resume/<fingerprint>/timing.csv` of this very run, which exists where the model
             was trained. The copy in metrics/ may belong to another run if the model came out of
             DVC's cache.
+        ends: the last step of each epoch.
         work: the model, parameters and length of the text of the run.
     """
     rows = read_timing(timing)
     if not rows:
         return {}
-    steps = work.steps_per_epoch
     tokens_per_step = work.tokens_per_epoch / work.steps_per_epoch
-    costs = epoch_costs(rows, steps_per_epoch=steps, flops_per_epoch=0, peak=None, currency="")
+    starts = [0, *ends]
     times = {}
-    for epoch in costs[: work.train.epochs]:
-        last = epoch.epoch * steps
-        rate = statistics.median(
-            row.tokens_per_second for row in rows if last - steps < row.step <= last
-        )
+    for epoch in epoch_costs(rows, ends=ends, flops_per_step=0, peak=None, currency=""):
+        first, last = starts[epoch.epoch - 1], starts[epoch.epoch]
+        rate = statistics.median(row.tokens_per_second for row in rows if first < row.step <= last)
         times[epoch.epoch] = EpochTime(
             rate, tokens_per_step / rate if rate else math.inf, epoch.cost
         )

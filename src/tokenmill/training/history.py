@@ -144,6 +144,8 @@ class RunState:
     """The number of tokens trained on."""
     epoch_loss: MeanLoss = field(default_factory=MeanLoss)
     interval_loss: MeanLoss = field(default_factory=MeanLoss)
+    gradient_norm: float = 0.0
+    """The gradient norm of the last step whose loss was read."""
     epochs: list[EpochRow] = field(default_factory=list)
     steps: list[StepRow] = field(default_factory=list)
     validations: list[ValidationRow] = field(default_factory=list)
@@ -267,9 +269,10 @@ class LiveRun(Section):
     """When the process started, in Unix time. A later process may have the same id, but not the
     same start."""
     began: Moment
-    """When this session's first step began, in Unix time."""
+    """When this session began to load the model, in Unix time; after its first step, which also
+    compiles, the time of that step's end."""
     first_step: Count
-    """The number of steps done before this session."""
+    """The number of steps that were done at this time."""
     steps: Annotated[Count, Field(ge=1)]
     """The number of steps of the whole run, unless it ends early."""
     steps_per_epoch: Annotated[Count, Field(ge=1)]
@@ -290,6 +293,7 @@ class LiveFiles:
 
     def __init__(self, folder: Path | None):
         self._folder = folder
+        self._run: LiveRun | None = None
         self._rows: list[StepRow | ValidationRow] = []
         self._written_at = 0.0
 
@@ -306,7 +310,7 @@ class LiveFiles:
         if self._folder is None:
             return
         process = psutil.Process()
-        run = LiveRun(
+        self._run = LiveRun(
             fingerprint=fingerprint,
             pid=process.pid,
             started=process.create_time(),
@@ -325,9 +329,17 @@ class LiveFiles:
             remove(self._folder)
             for kind, name in LIVE_TABLES.items():
                 write_rows(self._folder / name, kind, [])
-            write_json(self._folder / LIVE_RUN, run.model_dump())
+            write_json(self._folder / LIVE_RUN, self._run.model_dump())
         self._rows = [*state.steps, *sorted([*state.validations, *ends], key=lambda row: row.step)]
         self._write()
+
+    def began(self, step: int) -> None:
+        """Let the remaining time be reckoned from here on; the first step, which compiles, is
+        over."""
+        if self._folder and self._run:
+            self._run = self._run.model_copy(update={"began": time.time(), "first_step": step})
+            with contextlib.suppress(OSError):
+                write_json(self._folder / LIVE_RUN, self._run.model_dump())
 
     def add(self, row: StepRow | ValidationRow) -> None:
         """Add a row to its table, which is written about once a second."""

@@ -88,6 +88,7 @@ def train(run: Training, interrupt: Interrupt) -> None:
                 if step == first:
                     settle(run.compute.device)
                     run.display.began(state.step)
+                    run.live.began(state.step)
                 ends_epoch = state.step % work.steps_per_epoch == 0
                 if ends_epoch or state.step % work.train.log_every_steps == 0:
                     log(run, losses, timing)
@@ -109,7 +110,7 @@ def train(run: Training, interrupt: Interrupt) -> None:
             run.saver.wait()
             end_diverged(run, losses, diverged)
         if state.step % work.steps_per_epoch:
-            end_part_of_epoch(run)
+            end_part_of_epoch(run, losses, timing)
     flags.wait()
 
 
@@ -206,16 +207,15 @@ class Losses:
         self._state.tokens += len(batch.index) * self._context_length
         self._unread.append((result, batch))
 
-    def read(self) -> float:
-        """Add the unread results to the running means; return the last gradient norm, or NaN
-        without steps.
+    def read(self) -> None:
+        """Add the unread results to the running means.
 
         Raises:
             Diverged: the loss or gradient norm of a step is not finite. The state is then the one
                 before this step.
         """
         if not self._unread:
-            return math.nan
+            return
         losses = torch.stack([result.loss for result, _ in self._unread]).tolist()
         norms = torch.stack([result.gradient_norm for result, _ in self._unread]).tolist()
         for done, (loss, norm) in enumerate(zip(losses, norms, strict=True)):
@@ -227,10 +227,10 @@ class Losses:
             weight = self._sequences.weight(self._unread[done][1].index)
             self._state.epoch_loss.add(loss, weight)
             self._state.interval_loss.add(loss, weight)
+        self._state.gradient_norm = norms[-1]
         self._unread.clear()
         if not math.isfinite(norms[-1]) and self._optimizer.is_hopeless:
             raise Diverged(self._state.step - 1, losses[-1], norms[-1])
-        return norms[-1]
 
     def _take_back(self, kept: int) -> None:
         """Subtract all unread steps but the first `kept` from the state, because the others changed
@@ -245,13 +245,13 @@ class Losses:
 def log(run: Training, losses: Losses, timing: Timing) -> None:
     """Close an interval: read the losses, add a row, show it."""
     state, work = run.state, run.work
-    norm = losses.read()
+    losses.read()
     row = StepRow(
         step=state.step,
         epoch=state.step / work.steps_per_epoch,
         loss=state.interval_loss.take(),
         learning_rate=work.learning_rate_at(state.step - 1),
-        gradient_norm=norm,
+        gradient_norm=state.gradient_norm,
     )
     state.steps.append(row)
     rate = timing.interval(step=state.step, tokens=state.tokens)
@@ -327,12 +327,14 @@ def end_epoch(run: Training) -> None:
     run.live.add(ValidationRow(state.step, len(state.epochs), loss, bits))
 
 
-def end_part_of_epoch(run: Training) -> None:
-    """End the last epoch where a validation within it ended the run.
+def end_part_of_epoch(run: Training, losses: Losses, timing: Timing) -> None:
+    """End the last interval and the last epoch where a validation within them ended the run.
 
     The checkpoint of this step is from before, so a run with another `train.target_loss` continues
-    the epoch.
+    both.
     """
+    if run.state.step % run.work.train.log_every_steps:
+        log(run, losses, timing)
     last = run.state.validations[-1]
     add_epoch(run, last.val_loss, last.val_bits_per_byte)
 

@@ -288,8 +288,8 @@ def write_times(training: Training, times: Path, *, peak: float | None) -> None:
     folder = training.store.folder
     costs = epoch_costs(
         read_timing(folder / TIMING),
-        steps_per_epoch=work.steps_per_epoch,
-        flops_per_epoch=work.tokens_per_epoch * flops_per_token(work.config),
+        ends=[row.step for row in training.state.epochs],
+        flops_per_step=work.tokens_per_epoch / work.steps_per_epoch * flops_per_token(work.config),
         peak=peak * training.group.size if peak else None,
         currency=training.runtime.cost.currency,
     )
