@@ -1,11 +1,14 @@
 """The one dial: what is proposed for a text and a time, and that it keeps to both."""
 
+import gzip
+import io
 import itertools
 import math
 import shutil
 from collections.abc import Callable
 from pathlib import Path
 
+import polars as pl
 import pytest
 
 from tests.imports import ROOT
@@ -107,6 +110,27 @@ def test_a_corpus_is_known_whole_or_by_a_part(
     part = Corpus.read(project, params)
     assert len(part.sample) < 3
     assert (part.text_bytes, part.documents) == (pytest.approx(size, rel=0.1), 3)
+
+
+@pytest.mark.parametrize("files", [1, 3])
+@pytest.mark.parametrize("ending", ["parquet", "parquet.gz"])
+def test_a_part_of_a_parquet_file_is_enough(
+    params: AllParams, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, files: int, ending: str
+):
+    folder = tmp_path / "tables"
+    folder.mkdir()
+    table = io.BytesIO()
+    pl.DataFrame({"text": ["a" * 100] * 20_000}).write_parquet(table)
+    for number in range(files):
+        data = table.getvalue()
+        (folder / f"{number}.{ending}").write_bytes(
+            gzip.compress(data) if ending.endswith("gz") else data
+        )
+    monkeypatch.setattr(fitting, "SAMPLE_BYTES", 1_000_000)
+    data = params.data.model_copy(update={"raw": str(folder)})
+    corpus = Corpus.read(tmp_path, params.model_copy(update={"data": data}))
+    assert len(corpus.sample) < 11_000
+    assert corpus.documents == pytest.approx(files * 20_000, rel=0.1)
 
 
 @pytest.mark.parametrize("text_bytes", [1_000_000, 100_000_000])

@@ -293,7 +293,8 @@ def _rows(batches: Iterable[pl.DataFrame], tally: Tally) -> Iterator[dict[str, A
 def _batches(
     source: Source, columns: list[str] | None, advance: Advance, place: range | None = None
 ) -> Iterator[pl.DataFrame]:
-    """The rows of a parquet file, with the columns that may hold text.
+    """The rows of a parquet file, with the columns that may hold text. Its bytes on disk count as
+    read with its rows.
 
     A compressed file is unpacked to a temporary file first, because parquet is read from its end.
     An object is copied to one: polars could read it where it is, but would look for keys of its
@@ -301,28 +302,26 @@ def _batches(
     """
     if source.compression is None and not is_url(source.location):
         with opened(source):
-            yield from _table(source.location, source, columns, place)
-        advance(source.size)
+            yield from _table(source.location, source, columns, advance, place)
     elif source.compression is None:
         with _copying:
             copy = _copy(source)
-        yield from _table(copy.path, source, columns, place)
-        advance(source.size)
+        yield from _table(copy.path, source, columns, advance, place)
     else:
-        unpacked = _Unpacked(source, advance)
-        yield from _table(unpacked.path, source, columns, place)
+        unpacked = _Unpacked(source)
+        yield from _table(unpacked.path, source, columns, advance, place)
 
 
 class _Unpacked:
     """A temporary file with the decompressed bytes of a source, which goes with this object."""
 
-    def __init__(self, source: Source, advance: Advance = lambda _: None):
+    def __init__(self, source: Source):
         folder = tempfile.mkdtemp(prefix="tokenmill-")
         # Also at the end of the process
         weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
         self.path = str(Path(folder, "table.parquet"))
         with Path(self.path).open("wb") as file:
-            file.writelines(blocks(source, advance))
+            file.writelines(blocks(source))
 
 
 _copying = threading.Lock()
@@ -341,11 +340,14 @@ name."""
 
 
 def _table(
-    path: str, source: Source, columns: list[str] | None, place: range | None
+    path: str,
+    source: Source,
+    columns: list[str] | None,
+    advance: Advance,
+    place: range | None,
 ) -> Iterator[pl.DataFrame]:
     """The rows of a parquet file, or those at `place`, PARQUET_ROWS at a time. Read as one stream,
     polars would hold as many rows as it decodes before they are taken."""
-    begin, end = (0, None) if place is None else (place.start, place.stop)
     rows = PARQUET_ROWS
     try:
         table = pl.scan_parquet(path, glob=False)
@@ -353,14 +355,19 @@ def _table(
         wanted = [name for name in schema if name in (KEYS if columns is None else columns)]
         if not wanted:
             raise no_text(source.location, schema.names(), columns)
+        count = table.select(pl.len()).collect().item()
+        begin, end = (0, count) if place is None else (place.start, place.stop)
         table = table.select(_bounded(wanted, schema))
-        while end is None or begin < end:
-            many = rows if end is None else min(rows, end - begin)
+        while begin < end:
+            many = min(rows, end - begin)
             found = table.slice(begin, many).collect()
-            yield from found.iter_slices(PARQUET_ROWS)
-            if len(found) < many:
+            for part in found.iter_slices(PARQUET_ROWS):
+                done = begin + len(part)
+                advance(source.size * done // count - source.size * begin // count)
+                begin = done
+                yield part
+            if len(found) < many:  # another file by now
                 break
-            begin += many
             fitting = PARQUET_BYTES * many // max(1, int(found.estimated_size()))
             rows = max(PARQUET_ROWS, fitting // PARQUET_ROWS * PARQUET_ROWS)
     except (pl.exceptions.PolarsError, OSError) as error:
