@@ -112,6 +112,30 @@ def test_a_corpus_is_known_whole_or_by_a_part(
     assert (part.text_bytes, part.documents) == (pytest.approx(size, rel=0.1), 3)
 
 
+def test_a_proposal_is_of_its_own_weights_and_rates(params: AllParams):
+    other = {"model.start_from": "models/start/other", "train.schedule.horizon_epochs": 2}
+    PARAMS_FILE.write_text(text_with(other, PARAMS_FILE))
+    corpus = corpus_of(params, text_bytes=1_000_000)
+    values = fit(corpus, params, seconds=60, step_seconds=step_seconds).values
+    changed = params_with(values, PARAMS_FILE)
+    assert changed.model.start is None
+    assert changed.train.schedule.horizon_epochs is None
+
+
+@pytest.mark.parametrize("words", [1, 20, 60, 400])
+def test_a_text_of_a_few_words_fits_or_is_refused(params: AllParams, project: Path, words: int):
+    (project / "words.txt").write_text(" ".join(map(str, range(words))))
+    data = params.data.model_copy(update={"raw": "words.txt"})
+    params = params.model_copy(update={"data": data})
+    corpus = Corpus.read(project, params)
+    if words < 400:
+        with pytest.raises(UserError, match=r"words\.txt.* 64"):
+            fit(corpus, params, seconds=60, step_seconds=step_seconds)
+    else:
+        work = fit(corpus, params, seconds=60, step_seconds=step_seconds).work
+        assert work.tokens > work.config.context_length
+
+
 @pytest.mark.parametrize("files", [1, 3])
 @pytest.mark.parametrize("ending", ["parquet", "parquet.gz"])
 def test_a_part_of_a_parquet_file_is_enough(

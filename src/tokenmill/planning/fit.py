@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from tokenmill.core.errors import UserError
+from tokenmill.core.params import RANDOM
 from tokenmill.data.readers import FORMATS, texts
 from tokenmill.data.report import Tally
 from tokenmill.data.sources import find_sources
@@ -192,6 +193,7 @@ class Fit:
         train = self.work.train
         names = ("architecture", "n_layer", "n_head", "n_embd", "context_length", "dropout")
         return {
+            "model.start_from": str(RANDOM),
             "tokenizer.type": "bpe",
             "tokenizer.vocab_size": config.vocab_size,
             **{f"model.{name}": getattr(config, name) for name in names},
@@ -201,6 +203,7 @@ class Fit:
             "train.optimizer": train.optimizer,
             "train.learning_rate": "auto",
             "train.schedule.warmup_steps": train.schedule.warmup_steps,
+            "train.schedule.horizon_epochs": None,
         }
 
     @property
@@ -252,7 +255,8 @@ def fit(corpus: Corpus, params: AllParams, *, seconds: float, step_seconds: Step
     taken if the time suffices for READ_BY_LARGER epochs of it.
 
     Raises:
-        UserError: the smallest model cannot read the text once in this time.
+        UserError: the smallest model cannot read the text once in this time, or the text is shorter
+            than its context.
     """
 
     @functools.cache
@@ -269,7 +273,13 @@ def fit(corpus: Corpus, params: AllParams, *, seconds: float, step_seconds: Step
             break
         text = half
     if not work:
-        smallest = _batched(workload(params, text, *LADDER[0]), step_seconds, seconds)
+        smallest = workload(params, text, *LADDER[0])
+        if not smallest.sequences:
+            raise UserError(
+                f"data.raw ({params.data.raw}) has {counted(text.train_tokens, 'token')} to train "
+                f"on, not enough for a sequence of {smallest.config.context_length}; add text."
+            )
+        smallest = _batched(smallest, step_seconds, seconds)
         needed = duration(epoch_seconds(smallest, text, step_seconds(smallest)))
         raise UserError(
             f"one pass of the smallest model over this text takes {needed}; give more time, or "
@@ -344,8 +354,11 @@ def _proposal(
     shape: tuple[int, int],
 ) -> Workload | None:
     """The training of a model of so many layers and this width; None if it cannot read the text
-    once."""
-    work = _batched(workload(params, text, *shape), step_seconds, seconds)
+    once, or the text is shorter than its context."""
+    work = workload(params, text, *shape)
+    if not work.sequences:
+        return None
+    work = _batched(work, step_seconds, seconds)
     epochs = min(MOST_EPOCHS, int(seconds / epoch_seconds(work, text, step_seconds(work))))
     return _changed(work, epochs=epochs) if epochs else None
 
