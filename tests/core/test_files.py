@@ -3,6 +3,8 @@
 import errno
 import os
 import re
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -102,6 +104,40 @@ def test_metrics_have_six_significant_digits() -> None:
         1234570.0,
         3.33333e-10,
     ]
+
+
+def test_an_error_names_the_file_and_not_the_one_beside_it(tmp_path: Path) -> None:
+    (tmp_path / "folder" / "a").mkdir(parents=True)
+    with pytest.raises(OSError, match="folder") as raised:
+        files.write_text(tmp_path / "folder", "text")
+    assert raised.value.filename == str(tmp_path / "folder")
+
+
+WRITER = """
+import sys
+from pathlib import Path
+from tokenmill.core import files
+for _ in range(200):
+    files.write_text(Path(sys.argv[1]), sys.argv[2] * 100_000)
+    with files.write_directory(Path(sys.argv[1]).with_name("folder")) as folder:
+        files.write_text(folder / "a", sys.argv[2])
+        files.write_text(folder / "b", sys.argv[2])
+"""
+
+
+@pytest.mark.skipif(os.name == "nt", reason="locks of other systems")
+def test_two_that_write_at_one_place_take_turns(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    writers = [
+        subprocess.Popen([sys.executable, "-c", WRITER, path, letter], stderr=subprocess.PIPE)
+        for letter in "ab"
+    ]
+    while any(writer.poll() is None for writer in writers):
+        if path.exists():
+            assert path.read_text() in ("a" * 100_000, "b" * 100_000)
+    assert [writer.communicate()[1] for writer in writers] == [b"", b""]
+    assert len({file.read_text() for file in (tmp_path / "folder").iterdir()}) == 1
+    assert {found.name for found in tmp_path.iterdir()} == {"file", "folder"}
 
 
 @pytest.mark.skipif(os.name == "nt", reason="links need a privilege there")

@@ -2,7 +2,8 @@
 
 A file or folder is written beside its place, as `.NAME.tmp`, and then renamed, so that a crash, a
 full disk or a reader never meets half of it; what a killed process leaves behind, the next one
-overwrites. Nothing is opened for writing in place: with hard links into DVC's cache, that would
+overwrites. Of several processes that write at one place, each waits for the one before
+(`_alone_at`). Nothing is opened for writing in place: with hard links into DVC's cache, that would
 silently corrupt the cache.
 
 What is read is opened here, too: a pipe or a device in place of a file would be waited for without
@@ -13,6 +14,7 @@ program writes, as that of checkpoints (`follow=False`): a link there is somebod
 import contextlib
 import csv
 import errno
+import functools
 import hashlib
 import io
 import json
@@ -21,12 +23,18 @@ import re
 import shutil
 import socket
 import stat
+import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from io import BufferedReader
 from pathlib import Path
 from typing import IO, Any
 
 from tokenmill.core.errors import UserError
+
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None
 
 DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 """The disk is full, the user's quota is used up, or a file may not grow further."""
@@ -144,14 +152,49 @@ def _replacing(path: Path) -> Iterator[Path]:
     if the block fails, it is removed."""
     path.parent.mkdir(parents=True, exist_ok=True)
     beside = path.with_name(f".{path.name}.tmp")
-    remove(beside)  # a link there would lead the writing elsewhere
+    with _alone_at(path):
+        remove(beside)  # a link there would lead the writing elsewhere
+        try:
+            with naming(path, beside):
+                yield beside
+                beside.replace(path)
+        finally:
+            with contextlib.suppress(OSError):
+                remove(beside)
+
+
+@contextlib.contextmanager
+def _alone_at(path: Path) -> Iterator[None]:
+    """Within this block, no other process of this user on this machine is in such a block for the
+    same path."""
+    descriptor = _lock_file()
+    if fcntl is None or descriptor is None:
+        yield
+        return
+    place = os.fsencode(path.parent.resolve() / path.name)
+    byte = int.from_bytes(hashlib.sha256(place).digest()[:7], "big")
+    fcntl.lockf(descriptor, fcntl.LOCK_EX, 1, byte)
     try:
-        with naming(path):
-            yield beside
-        beside.replace(path)
+        yield
     finally:
-        with contextlib.suppress(OSError):
-            remove(beside)
+        fcntl.lockf(descriptor, fcntl.LOCK_UN, 1, byte)
+
+
+@functools.cache
+def _lock_file() -> int | None:
+    """A file of this user, in which each path has a byte that can be locked; None where there can
+    be none. It stays open: with the first descriptor that closes, a process loses its locks."""
+    flags = os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
+    try:
+        user = os.getuid()
+        descriptor = os.open(Path(tempfile.gettempdir(), f"tokenmill-{user}.lock"), flags, 0o600)
+    except (OSError, AttributeError):  # Windows knows users otherwise
+        return None
+    found = os.fstat(descriptor)
+    if stat.S_ISREG(found.st_mode) and found.st_uid == user:
+        return descriptor
+    os.close(descriptor)
+    return None
 
 
 def link_or_copy(source: str | Path, target: str | Path) -> None:
@@ -193,9 +236,9 @@ def remove(path: Path) -> None:
 
 
 @contextlib.contextmanager
-def naming(path: Path) -> Iterator[None]:
+def naming(path: Path, beside: Path | None = None) -> Iterator[None]:
     """Within this block, name the file in operating-system errors that name none, such as a full
-    disk.
+    disk, and in place of `beside`.
 
     Libraries in Rust (polars, safetensors) wrap such an error in one of their own, whose message
     ends with the error's number.
@@ -203,7 +246,8 @@ def naming(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        error.filename = error.filename or str(path)
+        if error.filename is None or error.filename == str(beside):
+            error.filename = str(path)
         raise
     except Exception as error:
         if number := re.search(r"\(os error (\d+)\)", str(error)):
