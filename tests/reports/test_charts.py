@@ -95,6 +95,20 @@ def test_axes_are_labelled_to_the_end_of_the_line(values: list[float], log: str)
     assert min(tick.at for tick in chart.y_ticks) <= min(y for _, y in line.points) + 0.01
 
 
+@given(st.floats(1e-6, 1e9), st.floats(0, 1e-3), st.sampled_from(["", "y"]))
+def test_values_close_together_have_labels_of_their_own(low: float, more: float, log: str) -> None:
+    series = Series([low, low * (1 + more)], 1, "", [1, 2])
+    chart = line_chart([series], log="y" if log else "", x_label="", y_label="", alt="")
+    labels = [tick.text for tick in chart.y_ticks]
+    assert len(labels) == len(set(labels)) > 1
+
+
+def test_a_loss_of_nothing_stands_at_the_bottom() -> None:
+    series = Series([2.0, 0.5, 0.0], 1, "", [1, 2, 3])
+    (line,) = line_chart([series], log="xy", x_label="", y_label="", alt="").lines
+    assert line.points[2][1] == line.points[1][1] > line.points[0][1]
+
+
 @pytest.mark.parametrize(
     ("end", "label"), [(950, "950"), (1316, "1,316"), (9999, "9,999"), (1_347_072, "1.35M")]
 )

@@ -4,6 +4,7 @@ import io
 import itertools
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -163,6 +164,32 @@ def test_prompt_of_one_run_only_is_marked(make_run: MakeRun):
     text = printed(both, width=80, colours=False)
     assert text.count("(not asked)") == 3
     assert Page(render_page(both)).words.count("not asked") == 2 * 3, "greedy and sampled"
+
+
+def with_question(run: ComparedRun, number: int, **changes: Any) -> ComparedRun:
+    """The run with another question of this number."""
+    questions = list(run.evaluation.questions)
+    questions[number] = questions[number].model_copy(update=changes)
+    return replace(run, evaluation=run.evaluation.model_copy(update={"questions": questions}))
+
+
+def test_a_question_and_a_text_of_the_same_words_are_two_prompts(make_run: MakeRun):
+    run = make_run(epochs=1)
+    words = run.evaluation.questions[0].prompt
+    both = compared(("a", with_question(run, 1, prompt=words, kind="text"), 1), ("b", run, 1))
+    assert [(one.question.kind, one.question.prompt) for one in both.prompts[:2]] == [
+        ("user", words),
+        ("text", words),
+    ]
+    first, second = (one.versions[0].answer for one in both.prompts[:2])
+    assert [first, second] == run.evaluation.epochs[0].answers[:2]
+
+
+def test_right_answers_are_those_to_the_same_expectations(make_run: MakeRun):
+    first, second = make_run(epochs=1), make_run(epochs=2)
+    other = with_question(second, 0, expect="something else")
+    assert "right answers" in compared(("a", first, 1), ("b", second, 2)).best
+    assert "right answers" not in compared(("a", first, 1), ("b", other, 2)).best
 
 
 def test_changes_are_marked_by_signs_or_colours(make_run: MakeRun):

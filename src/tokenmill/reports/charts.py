@@ -24,6 +24,9 @@ labels have room on a phone."""
 WRITTEN_OUT = 10_000
 """Below this number the labels of an axis are written out, with a comma at the thousands."""
 
+EQUAL = 1e-9
+"""Values that differ by less than this share of them are one value, rounded otherwise."""
+
 LABELS = 10
 """The most labels that are shown under bars."""
 
@@ -171,18 +174,23 @@ def line_chart(
 
     Args:
         series: series with positions `x`.
-        log: the axes that are logarithmic; values on them must be positive.
+        log: the axes that are logarithmic. Positions `x` on one must be positive; a height that is
+            not is drawn at the bottom, where the smallest positive one is.
         x_label: the label of the x axis.
         y_label: the label of the y axis.
         alt: the chart in one sentence.
     """
     across = [x for one in series for x in one.x]
     x_axis = Axis.around(across, log="x" in log)
-    heights = _heights([value for one in series for value in one.values], log="y" in log)
+    measured = [value for one in series for value in one.values]
+    bottom = -math.inf
+    if "y" in log:
+        bottom = min((value for value in measured if value > 0), default=1.0)
+    heights = _heights([max(value, bottom) for value in measured], log="y" in log)
     y_axis = Axis(heights[0], heights[-1], log="y" in log)
     places = [
         [
-            (x_axis.percent(x), _round(100 - y_axis.percent(y)))
+            (x_axis.percent(x), _round(100 - y_axis.percent(max(y, bottom))))
             for x, y in zip(one.x, one.values, strict=True)
         ]
         for one in series
@@ -267,10 +275,17 @@ def _y_ticks(axis: Axis, values: Sequence[float]) -> list[Tick]:
 
 
 def _labels(values: Sequence[float]) -> list[str]:
-    """The labels of one axis: all written out, or all with the prefixes k, M, G."""
-    if max(map(abs, values)) < WRITTEN_OUT:
-        return [f"{value:,.5g}" for value in values]
-    return [si(value, space="") for value in values]
+    """The labels of one axis: all written out, or all with the prefixes k, M, G; with so many
+    digits that no two are the same."""
+    largest = max(map(abs, values))
+    labels = [si(value, space="") for value in values]
+    if largest >= WRITTEN_OUT and len(set(labels)) == len(values):
+        return labels
+    for digits in range(max(5, len(f"{largest:.0f}")), 17):
+        labels = [f"{value:,.{digits}g}" for value in values]
+        if len(set(labels)) == len(values):
+            break
+    return labels
 
 
 def _heights(values: Sequence[float], *, log: bool) -> list[float]:
@@ -300,9 +315,9 @@ def _powers(low: float, high: float) -> list[float]:
 
 def _enclosing(low: float, high: float, count: int) -> list[float]:
     """About `count` round numbers, of which the first is at most `low` and the last at least
-    `high`."""
-    if low == high:
-        low, high = low - 0.5, high + 0.5
+    `high`. Around a single value, to rounding, they are those from 0 to twice this value."""
+    if high - low <= EQUAL * max(abs(low), abs(high)):
+        low, high = sorted((0.0, 2 * high or 1.0))
     step = _step(low, high, count)
     first = math.floor(low / step + 1e-9)
     last = math.ceil(high / step - 1e-9)

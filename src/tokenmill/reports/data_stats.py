@@ -221,9 +221,8 @@ class DataStats:
 
     @cached_property
     def entropy(self) -> float:
-        """Shannon entropy of the distribution of tokens, in bits."""
-        probabilities = self.occurrences[self.occurrences > 0] / max(1, self.tokens)
-        return float(-(probabilities * np.log2(probabilities)).sum())
+        """Shannon entropy of the distribution of tokens of text, in bits."""
+        return _bits(self.occurrences) / max(1, self.tokens)
 
     @property
     def uniform_entropy(self) -> float:
@@ -233,8 +232,8 @@ class DataStats:
     @property
     def unigram_bits_per_byte(self) -> float:
         """Bits per byte of a model that knows only the frequencies of tokens; the baseline for
-        training."""
-        return self.entropy / max(1e-9, self.bytes_per_token)
+        training. As in the model's bits per byte, the special tokens of ends and turns count."""
+        return _bits(self.counts.by_id) / max(1, self.bytes)
 
     def length_quantile(self, fraction: float) -> int:
         """The length in tokens that this fraction of documents does not exceed (nearest rank)."""
@@ -260,6 +259,12 @@ class DataStats:
             "unigram_bits_per_byte": rounded(self.unigram_bits_per_byte),
             **{f"sampled_language_{name}": count for name, count in self.clean.languages.items()},
         }
+
+
+def _bits(counts: np.ndarray) -> float:
+    """The bits that tokens take which come so often, in a code that knows their frequencies."""
+    counts = counts[counts > 0]
+    return float(-(counts * np.log2(counts / counts.sum())).sum())
 
 
 def write_tables(folder: Path, stats: DataStats) -> None:

@@ -106,15 +106,23 @@ class ComparedEpoch:
         number = chosen_epoch(epoch, len(run.evaluation.epochs), run.name)
         return cls(name, run, run.evaluation.epochs[number - 1], run.history[number - 1])
 
-    def answer(self, prompt: str) -> Answer | None:
+    def answer(self, asked: Question) -> Answer | None:
         """The answer to a prompt; None if the run did not have this prompt."""
-        prompts = [question.prompt for question in self.run.evaluation.questions]
+        prompts = [_identity(question) for question in self.run.evaluation.questions]
+        prompt = _identity(asked)
         return self.result.answers[prompts.index(prompt)] if prompt in prompts else None
 
 
-def _expecting(run: ComparedRun) -> tuple[str, ...]:
-    """The prompts with an expected text."""
-    return tuple(one.prompt for one in run.evaluation.questions if one.expect is not None)
+def _identity(question: Question) -> tuple[str, str]:
+    """What makes two prompts the same one: the same words as a question, or to be continued."""
+    return question.kind, question.prompt
+
+
+def _expecting(run: ComparedRun) -> tuple[tuple[str, str, str], ...]:
+    """The prompts with an expected text, and these texts."""
+    return tuple(
+        (*_identity(one), one.expect) for one in run.evaluation.questions if one.expect is not None
+    )
 
 
 def _right(found: Sequence[bool]) -> str:
@@ -248,12 +256,14 @@ class Comparison:
     @functools.cached_property
     def prompts(self) -> list[PromptAnswers]:
         """Every prompt of any of the runs, with all answers."""
-        questions: dict[str, Question] = {}
+        questions: dict[tuple[str, str], Question] = {}
         for run in self.runs:
-            questions |= {question.prompt: question for question in run.evaluation.questions}
+            questions |= {_identity(question): question for question in run.evaluation.questions}
         return [
-            compare_answers(question, [(epoch.name, epoch.answer(prompt)) for epoch in self.epochs])
-            for prompt, question in questions.items()
+            compare_answers(
+                question, [(epoch.name, epoch.answer(question)) for epoch in self.epochs]
+            )
+            for question in questions.values()
         ]
 
 
