@@ -162,7 +162,7 @@ def texts_or_refusal(
             blocks = [part.before, *part.blocks, part.behind]
             found += read(filter(None, blocks), source, params, tally, number == 0)
     except UserError as error:
-        return re.sub(r"valid JSON \(.*\);", "valid JSON;", str(error))
+        return re.sub(r"valid JSON \(.*\);|, line \d+:", ";", str(error)).replace(":", ";")
     return found, tally
 
 

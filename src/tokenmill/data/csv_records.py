@@ -60,17 +60,44 @@ def csv_rows(
             )
         delimiter = max(DELIMITERS, key=head.count)
         lines = itertools.takewhile(bool, map(file.readline, itertools.repeat(MAX_RECORD_BYTES)))
-        rows = csv.reader(itertools.chain([head], lines), delimiter=delimiter)
-        try:
-            header = next(rows, [])
-            for row in rows:
-                if len(row) > len(header):
-                    tally.drop("invalid_record", plain(delimiter.join(row)))
-                elif row:
-                    yield dict(zip(header, row, strict=False))
-        except csv.Error as error:
-            place = f", line {rows.line_num}" if first else ""
-            raise UserError(f"{name}{place}: {error}; check the quotes there.") from None
+        rows = _rows_in(itertools.chain([head], lines), delimiter, name, first=first)
+        header = next(rows, [])
+        for row in rows:
+            if len(row) > len(header):
+                tally.drop("invalid_record", plain(delimiter.join(row)))
+            elif row:
+                yield dict(zip(header, row, strict=False))
+
+
+def _rows_in(
+    lines: Iterable[str], delimiter: str, name: str, *, first: bool
+) -> Iterator[list[str]]:
+    """The rows of these lines. `csv` takes everything behind a quote that does not end for one
+    field; so another line is put behind the last one, which is a row by itself only if all end.
+
+    Raises:
+        UserError: a quote does not end, or a field is too long.
+    """
+    is_over = False
+
+    def and_one_more() -> Iterator[str]:
+        nonlocal is_over
+        yield from lines
+        is_over = True
+        yield "."
+
+    rows = csv.reader(and_one_more(), delimiter=delimiter)
+    begin = 1
+    try:
+        for row in rows:
+            if not is_over:
+                yield row
+                begin = rows.line_num + 1
+            elif row != ["."]:
+                raise csv.Error("a quote in the row that begins here does not end")
+    except csv.Error as error:
+        place = f", line {begin}" if first else ""
+        raise UserError(f"{name}{place}: {error}; check the quotes there.") from None
 
 
 def cut_csv(
