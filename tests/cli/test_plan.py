@@ -61,7 +61,19 @@ def test_an_error_ends_with_exit_code_1(project: Path, capsys: pytest.CaptureFix
 
 
 @pytest.mark.parametrize(
-    "wrong", [["--utilisation", "0"], ["--devices", "0"], ["--tokens", "-3"], ["--tokens", "x"]]
+    "wrong",
+    [
+        ["--utilisation", "0"],
+        ["--utilisation", "2"],
+        ["--devices", "0"],
+        ["--devices", "10000000000000"],
+        ["--tokens", "-3"],
+        ["--tokens", "x"],
+        ["--tokens", "0.5"],
+        ["--tokens", "inf"],
+        ["--step-seconds", "1e-300"],
+        ["--price-per-hour", "1e300"],
+    ],
 )
 def test_numbers_must_make_sense(
     project: Path, capsys: pytest.CaptureFixture[str], wrong: list[str]
@@ -70,6 +82,11 @@ def test_numbers_must_make_sense(
         plan(capsys, *wrong)
     assert error.value.code == 2
     assert wrong[0] in capsys.readouterr().err
+
+
+def test_tokens_for_no_sequence_are_refused(project: Path, capsys: pytest.CaptureFixture[str]):
+    with pytest.raises(SystemExit, match=r"model\.context_length \(\d+\) .* 5 tokens"):
+        plan(capsys, "--tokens", "5")
 
 
 def test_plans_in_the_document_are_those_printed(project: Path, capsys: pytest.CaptureFixture[str]):

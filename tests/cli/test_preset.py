@@ -141,6 +141,15 @@ def test_text_and_style_of_the_user_stay(params: Path):
     assert all(f".{old.split(':')[0].strip()}" in values for old, _ in changed_lines(mine, after))
 
 
+@pytest.mark.skipif(os.name == "nt", reason="links need a privilege there")
+def test_a_link_to_params_yaml_stays_one(params: Path):
+    params.rename(params.with_name("shared.yaml"))
+    params.symlink_to("shared.yaml")
+    put("phase1")
+    assert params.is_symlink()
+    assert "n_layer: 2" in params.with_name("shared.yaml").read_text(encoding="utf-8")
+
+
 def test_without_yes_and_a_terminal_nothing_is_written(
     params: Path, capsys: pytest.CaptureFixture[str]
 ):

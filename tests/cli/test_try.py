@@ -61,7 +61,9 @@ def test_it_fits_runs_and_opens_the_report(session: Session):
 def test_your_own_edits_are_not_written_over(session: Session, capsys: pytest.CaptureFixture[str]):
     edited = PARAMS_FILE.read_text().replace("n_layer: 4", "n_layer: 5")
     PARAMS_FILE.write_text(edited)
-    main(["try", "../a.txt"])
+    with pytest.raises(SystemExit) as ended:
+        main(["try", "../a.txt"])
+    assert ended.value.code == 1
     assert PARAMS_FILE.read_text() == edited
     assert "--yes" in capsys.readouterr().out
     assert not session.ran

@@ -3,6 +3,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pydantic import ValidationError
 
 from tests.data.material import in_blocks
 from tokenmill.data.encoding import (
@@ -15,6 +16,7 @@ from tokenmill.data.encoding import (
     utf8,
     without_damage,
 )
+from tokenmill.data.params import DataParams
 from tokenmill.data.report import Tally
 from tokenmill.data.sources import Source
 
@@ -31,6 +33,12 @@ def file_of(data: bytes, folder: Path, encoding: str = "auto") -> Source:
 def found_in(data: bytes) -> str:
     """The encoding of a file with this content."""
     return decide(lambda: [data])
+
+
+@pytest.mark.parametrize("encoding", ["idna", "rot13", "hex", "undefined", "nothing", "utf\0"])
+def test_what_decodes_no_text_is_no_encoding(encoding: str):
+    with pytest.raises(ValidationError, match=r"data\.encoding"):
+        DataParams(raw="text", mixture=None, encoding=encoding)
 
 
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "utf-32"])

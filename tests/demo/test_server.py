@@ -170,9 +170,10 @@ def test_taken_port_is_an_error():
             server.bound("127.0.0.1", port)
 
 
-def test_wrong_address_is_an_error():
-    with pytest.raises(UserError, match="--host no such host"):
-        server.bound("no such host", 0)
+@pytest.mark.parametrize("host", ["no such host", "a..b", "a" * 70])
+def test_wrong_address_is_an_error(host: str):
+    with pytest.raises(UserError, match=f"--host {host}"):
+        server.bound(host, 0)
 
 
 @pytest.mark.parametrize(

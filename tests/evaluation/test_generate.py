@@ -9,7 +9,13 @@ import torch
 from torch.nn import functional as F
 
 from tests.model.small import small_config
-from tokenmill.evaluation.generate import Sampling, generate, generate_batch, transpose_in_memory
+from tokenmill.evaluation.generate import (
+    Sampling,
+    candidate_probabilities,
+    generate,
+    generate_batch,
+    transpose_in_memory,
+)
 from tokenmill.model.gpt import GPT, KVCache, build
 from tokenmill.model.huggingface import save_weights
 from tokenmill.runs.model_code import write_code
@@ -97,6 +103,15 @@ def test_top_k_of_one_is_greedy(model: GPT):
         )
         == greedy
     )
+
+
+@pytest.mark.parametrize("cut", [{}, {"top_k": 2}, {"top_p": 0.9}], ids=str)
+@pytest.mark.parametrize("temperature", [1e-40, 1e-30, 1e-3])
+def test_almost_no_temperature_is_greedy(temperature: float, cut: dict[str, Any]):
+    how = Sampling(max_new_tokens=1, temperature=temperature, **cut)
+    ids, p = candidate_probabilities(torch.tensor([[-300.0, 7.0, 200.0]]), how)
+    assert p.sum().item() == 1
+    assert (ids[0, p.argmax()] if ids is not None else p.argmax()).item() == 2
 
 
 def test_top_k_draws_only_the_k_likeliest(model: GPT):

@@ -244,6 +244,17 @@ def test_last_training_tells_the_speed_of_this_machine(
     assert plan.source
 
 
+def test_a_speed_that_was_rounded_to_nothing_is_unknown(
+    project: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.chdir(project)
+    tokens = write_tokens(project / "data" / "tokens", sequences=19)
+    run(tokens, project / "models" / "gpt")
+    (timing,) = project.glob(".resume/*/timing.csv")
+    timing.write_text("step,seconds,tokens_per_second,units,money\n5,1000.000,0,,\n")
+    assert [row.name for row in planned(project, hardware=["T4"]).rows] == ["T4"]
+
+
 def test_here_agrees_with_steps_timed_by_hand(project: Path):
     plan = planned(project, *TINY, tokens=10**5, hardware=["here"])
     assert [row.name for row in plan.rows] == ["here"]

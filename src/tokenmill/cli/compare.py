@@ -112,7 +112,7 @@ def _record(comparison: "Comparison") -> dict[str, Any]:
             "expect": one.question.expect,
             "answers": [
                 answer and answer.model_dump()
-                for answer in (epoch.answer(one.question.prompt) for epoch in comparison.epochs)
+                for answer in (epoch.answer(one.question) for epoch in comparison.epochs)
             ],
         }
         for one in comparison.prompts

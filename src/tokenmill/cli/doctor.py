@@ -52,6 +52,8 @@ def add_arguments(parser: Parser) -> None:
 def run(options: argparse.Namespace) -> None:
     """Print every finding as soon as it is known. The exit code is 1 if one is a problem."""
     if options.store is not None:
+        if options.json or options.deep:
+            raise UserError("--store goes with neither --json nor --deep.")
         _show_store(options.store, remove=options.remove)
         return
     if options.remove:

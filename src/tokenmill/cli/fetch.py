@@ -21,7 +21,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 from urllib.parse import urlsplit
 
-from tokenmill.cli.main import Parser
+from tokenmill.cli.main import Parser, file_name
 from tokenmill.core.errors import UserError, first_line
 from tokenmill.display import passed_on, say
 from tokenmill.words.units import masked, override, size
@@ -54,7 +54,9 @@ def add_arguments(parser: Parser) -> None:
         help="hf://datasets/OWNER/NAME[@REVISION][/PATH], any of DVC's, or benchmarks:NAME,…",
     )
     parser.add_argument(
-        "--name", help="of the folder or file in data/raw (default: the last name of the address)"
+        "--name",
+        type=file_name,
+        help="of the folder or file in data/raw (default: the last name of the address)",
     )
     parser.add_argument(
         "--non-commercial",
@@ -250,7 +252,7 @@ def check_listing(address: str) -> None:
             fs.fs.find(root, detail=True) if fs.isdir(root) else {root: fs.info(root)}
         )
     except FileNotFoundError:
-        raise UserError(f"{address} cannot be read: nothing answers there.") from None
+        raise UserError(f"{address} cannot be read: there is no such thing.") from None
     except Exception as error:  # each kind of server has its own
         raise UserError(f"{address} cannot be read: {first_line(error)}.") from None
     for name in files:

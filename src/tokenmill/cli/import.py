@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from tokenmill.cli.main import Parser
+from tokenmill.cli.main import Parser, file_name
 from tokenmill.core import paths
 from tokenmill.core.errors import UserError, first_line
 from tokenmill.core.files import read_bytes, write_directory, write_json, write_text
@@ -48,7 +48,11 @@ def add_arguments(parser: Parser) -> None:
     parser.add_argument(
         "folder", nargs="?", type=Path, metavar="FOLDER", help="config.json, model.safetensors"
     )
-    parser.add_argument("--name", help="of the folder in models/start (default: that of the model)")
+    parser.add_argument(
+        "--name",
+        type=file_name,
+        help="of the folder in models/start (default: that of the model)",
+    )
     parser.add_argument("--epoch", type=int, metavar="N", help="this epoch of the project's model")
     parser.add_argument(
         "--rev", metavar="REV", help="of another git revision or DVC experiment, or a ref epoch-N"
@@ -76,13 +80,10 @@ def run(options: argparse.Namespace) -> None:
         model=options.folder,
         tokenizer=options.tokenizer,
     )
-    name = options.name or re.sub(
-        r"[^\w.-]+", "-", (options.folder or Path(found.name)).resolve().name
-    ).strip("-.")
-    if not re.fullmatch(r"\w[\w.-]*", name):
-        raise UserError(
-            f"--name {name!r} is no name of a folder; take letters, digits, dots and dashes."
-        )
+    last = (options.folder or Path(found.name)).resolve().name
+    name = options.name or re.sub(r"[^\w.-]+", "-", last).strip("-.")
+    if not name:
+        raise UserError(f"{found.name} ends in no name; give one by --name NAME.")
     target = paths.STARTS / name
     config = adopt(found, target)
     if passed_on([sys.executable, "-P", "-m", "dvc", "add", "--quiet", str(target)]):

@@ -4,6 +4,7 @@ found and run."""
 import argparse
 import difflib
 import importlib
+import re
 import sys
 from collections.abc import Collection, Iterable, Sequence
 from types import ModuleType
@@ -144,20 +145,55 @@ def add_json(parser: argparse._ActionsContainer) -> None:
     )
 
 
+MOST = 10**15
+"""The largest number on a command line: tokens, operations a second, money."""
+
+MOST_THINGS = 10_000
+"""The most things that a command makes or looks at one by one."""
+
+
 def positive(text: str) -> float:
     """Parse a number greater than 0."""
     value = float(text)
-    if not 0 < value < float("inf"):
-        raise argparse.ArgumentTypeError(f"{text} must be greater than 0")
+    if not 1 / MOST <= value <= MOST:
+        raise argparse.ArgumentTypeError(f"{text} must be between {1 / MOST:g} and {MOST:g}")
     return value
+
+
+def share(text: str) -> float:
+    """Parse a number greater than 0 and at most 1."""
+    value = positive(text)
+    if value > 1:
+        raise argparse.ArgumentTypeError(f"{text} must be at most 1")
+    return value
+
+
+def amount(text: str) -> int:
+    """Parse a whole number, 1 or more, such as 2.8e9."""
+    return int(_at_least_one(text, positive(text)))
 
 
 def count(text: str) -> int:
-    """Parse a whole number, 1 or more."""
-    value = int(text)
+    """Parse a number of things, 1 or more."""
+    value = int(_at_least_one(text, int(text)))
+    if value > MOST_THINGS:
+        raise argparse.ArgumentTypeError(f"{text} must be at most {MOST_THINGS:,}")
+    return value
+
+
+def _at_least_one(text: str, value: float) -> float:
     if value < 1:
         raise argparse.ArgumentTypeError(f"{text} must be 1 or more")
     return value
+
+
+def file_name(text: str) -> str:
+    """Parse the name of a file or folder, which leads nowhere else."""
+    if not re.fullmatch(r"\w[\w.-]*", text):
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is no name of a folder; take letters, digits, dots and dashes"
+        )
+    return text
 
 
 def port(text: str) -> int:

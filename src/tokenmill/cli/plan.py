@@ -5,7 +5,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tokenmill.cli.main import Parser, add_json, count, positive
+from tokenmill.cli.main import Parser, add_json, amount, count, positive, share
 from tokenmill.cli.preset import names, params_with, read_preset
 from tokenmill.display import console, print_columns, print_record
 from tokenmill.stage import set_wait_policy
@@ -35,10 +35,10 @@ def add_arguments(parser: Parser) -> None:
         metavar="PRESET",
         help=f"instead of params.yaml: {', '.join(names())}",
     )
-    add("--tokens", type=positive, metavar="N", help="to train on (default: those of data/tokens)")
+    add("--tokens", type=amount, metavar="N", help="to train on (default: those of data/tokens)")
     add(
         "--vocab-size",
-        type=count,
+        type=amount,
         metavar="N",
         help="entries of the tokenizer (default: the present one's)",
     )
@@ -52,7 +52,7 @@ def add_arguments(parser: Parser) -> None:
     add("--devices", type=count, default=1, metavar="N", help="GPUs in one machine (default 1)")
     add(
         "--utilisation",
-        type=positive,
+        type=share,
         metavar="X",
         help="share of the peak that a GPU reaches, if not as assumed",
     )
@@ -82,7 +82,7 @@ def run(options: argparse.Namespace) -> None:
 
     preset = read_preset(options.preset) if options.preset else None
     utilisation = options.utilisation or UTILISATION
-    tokens = options.tokens and int(options.tokens)
+    tokens = options.tokens
     vocab_size = options.vocab_size
     if preset:
         tokens = tokens or preset.tokens

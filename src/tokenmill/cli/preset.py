@@ -149,7 +149,7 @@ def offer(values: Mapping[str, Any], name: str, *, yes: bool) -> bool:
         console().print(Text(line, COLOURS.get(line[0], "")), soft_wrap=True)
     if not (yes or _confirmed(PARAMS_FILE)):
         return False
-    write_text(PARAMS_FILE, after)
+    write_text(PARAMS_FILE.resolve(), after)  # it may be a link, which stays one
     say(f"{PARAMS_FILE} is written")
     return True
 

@@ -50,7 +50,7 @@ def run(options: argparse.Namespace) -> None:
     values = propose(params_for(options.path), seconds=60 * options.minutes)
     edited = git.ask(Path(), "diff", "--quiet", "HEAD", "--", "params.yaml") is None
     if not offer(values, "fit", yes=options.yes or not edited):
-        return
+        sys.exit(1)
     say("dvc repro")
     if code := passed_through([sys.executable, "-m", "dvc", "repro"]):
         raise UserError(

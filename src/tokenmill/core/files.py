@@ -75,7 +75,9 @@ def open_regular(path: Path, *, follow: bool = True) -> BufferedReader:
     descriptor = os.open(path, flags | (0 if follow else getattr(os, "O_NOFOLLOW", 0)))
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
-        raise UserError(f"{path} is no regular file (a pipe, a device or a folder); remove it.")
+        raise UserError(
+            f"{path} is no regular file (a pipe, a device or a folder), which must be there."
+        )
     return os.fdopen(descriptor, "rb")
 
 

@@ -36,7 +36,8 @@ class DataParams(MixtureParams, extra="forbid"):
     @classmethod
     def _known_encoding(cls, name: str) -> str:
         try:
-            known = name == "auto" or isinstance("a".encode(name), bytes)
+            # That of names in DNS knows no way to go on behind a byte that it cannot decode
+            known = name == "auto" or isinstance("a".encode(name).decode(name, "replace"), str)
         except (LookupError, ValueError):
             known = False
         if not known:

@@ -207,9 +207,10 @@ def bound(host: str, port: int) -> socket.socket:
     """
     try:
         family, *_, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-    except OSError as error:
+    except (OSError, UnicodeError) as error:
+        why = error.strerror if isinstance(error, OSError) else first_line(error)
         raise UserError(
-            f"--host {host} is no address ({error.strerror}); 127.0.0.1 is this machine."
+            f"--host {host} is no address ({why}); 127.0.0.1 is this machine."
         ) from None
     try:
         both = family == socket.AF_INET6 and socket.has_dualstack_ipv6()

@@ -17,6 +17,9 @@ from tokenmill.model.gpt import GPT, KVCache
 SEEDS = 2**32
 """Every seed is less than this."""
 
+LEAST_TEMPERATURE = 1e-30
+"""Less counts as this much, for a logit over it must be a number; both give the likeliest token."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Sampling:
@@ -58,7 +61,7 @@ class Sampling:
             (
                 "top_k",
                 self.top_k is None or self.top_k >= 1,
-                "1 or more; leave it out to draw among all",
+                "1 or more",
             ),
             (
                 "top_p",
@@ -220,10 +223,11 @@ class Sampler:
 def candidate_probabilities(logits_BV: Tensor, sampling: Sampling) -> tuple[Tensor | None, Tensor]:
     """The ids to draw from, likeliest first, and their probabilities. None in place of ids stands
     for all ids in their order."""
+    temperature = max(sampling.temperature, LEAST_TEMPERATURE)
     if sampling.top_k is None and sampling.top_p is None:
-        return None, (logits_BV / sampling.temperature).softmax(-1)
+        return None, (logits_BV / temperature).softmax(-1)
     values, ids = logits_BV.topk(min(sampling.top_k or logits_BV.shape[-1], logits_BV.shape[-1]))
-    p = (values / sampling.temperature).softmax(-1)
+    p = (values / temperature).softmax(-1)
     if sampling.top_p is not None:
         p = p.masked_fill(p.cumsum(-1) - p >= sampling.top_p, 0.0)
     return ids, p

@@ -21,6 +21,7 @@ from tokenmill.core.errors import UserError
 from tokenmill.core.files import refuse_special
 from tokenmill.core.params import DeviceParams, RawPlace, Section, parse
 from tokenmill.core.paths import PROMPTS_FILE
+from tokenmill.display import shortened
 from tokenmill.evaluation.results import Mark, Question
 from tokenmill.formats.chat import (
     START,
@@ -222,7 +223,7 @@ def encode_prompts(
         UserError: a prompt is empty or does not fit the model's context.
     """
     prepared = []
-    for number, entry in enumerate(prompts):
+    for number, entry in enumerate(prompts, start=1):
         document = _conversation(entry)
         text = plain(document or entry.text or "")
         unknown = tokenizer.unknown(text)
@@ -235,8 +236,9 @@ def encode_prompts(
         )
         if not 0 < len(ids) <= context_length:
             raise UserError(
-                f"evaluate.prompts[{number}] has {len(ids)} tokens that this tokenizer knows; "
-                f"between 1 and model.context_length ({context_length}) fit."
+                f"prompt {number} ({shortened(entry.user or entry.text or '', 40)}), of "
+                f"evaluate.prompts or {PROMPTS_FILE}, has {len(ids)} tokens that this tokenizer "
+                f"knows; between 1 and model.context_length ({context_length}) fit."
             )
         question = Question(
             prompt=plain(entry.user or entry.text or ""),

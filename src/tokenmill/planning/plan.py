@@ -25,7 +25,7 @@ from tokenmill.core.errors import UserError
 from tokenmill.costs import TIMING, find_times, read_timing
 from tokenmill.formats.metrics import TokenizerMetrics, TokensMetrics, read_metrics
 from tokenmill.formats.mixture import mixes
-from tokenmill.formats.token_file import METADATA_FILE, TokenMetadata, read_metadata
+from tokenmill.formats.token_file import METADATA_FILE, TokenMetadata, read_metadata, too_short
 from tokenmill.model.config import ModelConfig
 from tokenmill.model.gpt import empty_model, is_hidden_matrix, parameter_count
 from tokenmill.model.manifest import MANIFEST, read_manifest
@@ -281,9 +281,12 @@ def plan_training(
         price_per_hour: the price of one GPU for an hour.
 
     Raises:
-        UserError: hardware is not known, or nothing says how many tokens there are.
+        UserError: hardware is not known, or nothing says how many tokens there are, or they are
+            fewer than a sequence has.
     """
     work = _workload(root, params, tokens, vocab_size)
+    if problem := too_short(work.tokens, work.config.context_length):
+        raise UserError(problem)
     names = [name for name in hardware if name.lower() != HERE]
     gpus = known_hardware(names) if names or not hardware else []
     this_machine = (
@@ -362,6 +365,8 @@ def _last_training(root: Path, work: Workload) -> tuple[str, float, str] | None:
         return None
     # The rate includes the time of the update
     rate = statistics.median(row.tokens_per_second for row in timing) * flops_per_token(trained)
+    if not rate:  # less than half a token a second, which its table rounds away
+        return None
     seconds = step_flops(work) / rate
     return (
         "this machine",
