@@ -45,6 +45,10 @@ def test_it_leaves_a_trace_and_nothing_else(project: Path, capsys: pytest.Captur
     }
     events = json.loads((project / "reports" / "trace.json").read_text())["traceEvents"]
     assert any(event.get("name") == "aten::mm" for event in events)
+    main(["profile", "--steps", "1"])  # over the trace of before
+    with pytest.raises(SystemExit, match=r"params\.yaml exists"):
+        main(["profile", "--steps", "1", "--trace", "params.yaml"])
+    json.loads((project / "params.yaml").read_text())
 
 
 def test_without_tokens_the_way_out_is_named(project: Path):

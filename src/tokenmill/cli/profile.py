@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Literal
 
 from tokenmill.cli.main import Parser, count
 from tokenmill.core import paths
-from tokenmill.core.files import write_beside
+from tokenmill.core.errors import UserError
+from tokenmill.core.files import read_bytes, write_beside
 from tokenmill.display import console, print_columns, say
 from tokenmill.stage import set_wait_policy
 
@@ -133,12 +134,23 @@ def run(options: argparse.Namespace) -> None:
     os.environ.setdefault("KINETO_LOG_LEVEL", "99")
     from tokenmill.schema import check_all  # noqa: PLC0415 (pydantic)
 
+    refuse_other(options.trace)
     result = _profile(check_all(), steps=options.steps, trace=options.trace)
     console().print(result.sentence)
     _print_rates(result)
     print()
     _print_operations(result)
     say(f"\ntrace: {options.trace}")
+
+
+def refuse_other(trace: Path) -> None:
+    """Refuse to write over a file that is no trace of PyTorch's profiler.
+
+    Raises:
+        UserError: it is none.
+    """
+    if trace.exists() and b'"schemaVersion"' not in read_bytes(trace)[:1024]:
+        raise UserError(f"--trace {trace} exists and is no trace; name another file.")
 
 
 def _profile(params: "AllParams", *, steps: int, trace: Path) -> Profile:
