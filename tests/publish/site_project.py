@@ -24,12 +24,14 @@ from tokenmill.runs.writer import Writer
 SAMPLING = Sampling(max_new_tokens=24, temperature=0.8, top_k=40)
 GREEDY = Sampling(max_new_tokens=24)
 QUESTION = "What is the capital of France?"
+TEXT = "The river, it's "
+"""A text to continue: the second epoch of `modern` ends it with a space."""
 CONTEXT = 64
 
 
 def make_project(root: Path, architecture: str = "modern") -> Path:
-    """The report of the stage `report`, of a run with hostile prompts and answers; the first
-    question's answers are those of the models."""
+    """The report of the stage `report`, of a run with hostile prompts and answers; the answers to
+    the first question and to the text are those of the models."""
     prepare(root, epochs=2)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("GIT_CEILING_DIRECTORIES", str(root.parent))
@@ -38,9 +40,11 @@ def make_project(root: Path, architecture: str = "modern") -> Path:
     make_tokenizer_file(root / "data/tokenizer", "bpe", DOCUMENTS)
     write_models(root, architecture)
     evaluation = json.loads((root / "reports/evaluation.json").read_text(encoding="utf-8"))
+    evaluation["questions"][3] |= {"kind": "text", "prompt": TEXT}
     for epoch in (1, 2):
-        answer = greedy(root, QUESTION, epoch)
-        evaluation["epochs"][epoch - 1]["answers"][0]["greedy"] = answer if epoch == 1 else HOSTILE
+        answers = evaluation["epochs"][epoch - 1]["answers"]
+        answers[0]["greedy"] = greedy(root, QUESTION, epoch) if epoch == 1 else HOSTILE
+        answers[3]["greedy"] = greedy(root, TEXT, epoch, chat=False).strip()
     write_json(root / "reports/evaluation.json", evaluation)
     return root
 

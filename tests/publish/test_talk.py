@@ -10,7 +10,7 @@ import pytest
 from playwright.sync_api import Browser, Locator, Page, expect
 
 from tests.browser import IN_CHROMIUM, PATIENCE
-from tests.publish.site_project import QUESTION, SAMPLING, greedy, make_project
+from tests.publish.site_project import QUESTION, SAMPLING, TEXT, greedy, make_project
 from tests.reports.data_material import HOSTILE
 from tokenmill.publish import parts
 from tokenmill.publish import site as module
@@ -89,12 +89,18 @@ def test_two_epochs_answer_as_the_library(page: Page, made: Path):
 
 
 def test_weights_beside_the_page_continue_a_text(page: Page, made: Path):
-    text = "The river, it's "
-    open_at(page, made / "beside", epoch=1, temperature=0, text=text)
-    assert written(page) == visible(greedy(made, text, 1, chat=False)).strip()
+    open_at(page, made / "beside", epoch=1, temperature=0, text=TEXT)
+    assert written(page) == visible(greedy(made, TEXT, 1, chat=False)).strip()
     shutil.rmtree(made / "beside/weights")
-    open_at(page, made / "beside", text=text)
+    open_at(page, made / "beside", text=TEXT)
     expect(page.get_by_role("alert")).to_contain_text("weights/", timeout=PATIENCE)
+
+
+def test_white_space_around_a_text_is_no_difference(page: Page, made: Path):
+    open_at(page, made / "site", epoch=2, temperature=0, text=TEXT)
+    written(page)
+    expect(column(page).locator(".talk-note").first).to_contain_text("same")
+    expect(column(page).locator(".talk-report")).to_have_count(0)
 
 
 def test_likeliest_tokens_of_both_epochs_are_shown(page: Page, made: Path):

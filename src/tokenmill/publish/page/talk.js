@@ -253,7 +253,7 @@ class Turn {
     this.earlier = []; // of the epoch before
     this.spans = new Map(); // by the index of their piece
     this.length = 0; // pieces of the prompt
-    this.text = "";
+    this.text = ""; // the answer without white space at its ends, as the report has it; empty until it is complete
     this.comparing = false;
     this.hasFailed = false;
     const place = make("div", { class: "talk-turn", parent: column.log });
@@ -285,7 +285,6 @@ class Turn {
   words({ pieces, thoughts, tokens, first, seconds }) {
     for (const piece of pieces) {
       this.pieces.push(piece);
-      this.text += piece.text;
       this.#show(this.pieces.length - 1, this.answerPlace);
     }
     for (const thought of thoughts) {
@@ -298,10 +297,9 @@ class Turn {
   }
 
   /** News of the worker: the answer is complete. */
-  end({ rest }) {
-    this.text += rest;
+  end({ rest, text }) {
+    this.text = text;
     if (rest) this.answerPlace.insertBefore(document.createTextNode(rest), this.answerPlace.querySelector(".talk-end:last-child"));
-    if (this.asked.kind === "user") this.text = this.text.trim();
     this.column.waiting();
   }
 

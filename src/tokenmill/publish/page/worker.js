@@ -83,8 +83,8 @@ function named(thought, tokenizer) {
 }
 
 /** Write. Post {news: "prompt", pieces, notes, start}, where `start` is the first piece of the question, then
-    {news: "words", pieces, thoughts, tokens, seconds} again and again, and {news: "end", rest}. Thoughts are
-    those of each id from the prompt's second on. */
+    {news: "words", pieces, thoughts, tokens, seconds} again and again, and {news: "end", rest, text}. Thoughts are
+    those of each id from the prompt's second on; `text` is the whole answer without white space at its ends. */
 async function answer({ turn, number, epoch, kind, messages, sampling }) {
   const entry = entryOf(epoch);
   const { model, tokenizer } = entry;
@@ -95,12 +95,15 @@ async function answer({ turn, number, epoch, kind, messages, sampling }) {
   const spelling = new Spelling(tokenizer);
   const ends = tokenizer.ends[kind];
   let words = { pieces: [], thoughts: [] };
+  let text = "";
   let tokens = 0;
   let first = null; // the time of the first token
   let last = -Infinity;
   for (const { id, judged } of write(model, ids, sampling, ends)) {
     words.thoughts.push(...judged.map((each) => named(each, tokenizer)));
-    words.pieces.push(...(ends.has(id) ? [{ id, text: "", name: tokenizer.names[id] }] : pieces([id], spelling)));
+    const piece = ends.has(id) ? { id, text: "", name: tokenizer.names[id] } : pieces([id], spelling)[0];
+    words.pieces.push(piece);
+    text += piece.text;
     tokens += 1;
     const now = performance.now();
     first ??= now;
@@ -114,7 +117,8 @@ async function answer({ turn, number, epoch, kind, messages, sampling }) {
   }
   const seconds = (performance.now() - first) / 1000;
   postMessage({ news: "words", turn, ...words, tokens, first: first - began, seconds });
-  postMessage({ news: "end", turn, rest: spelling.end() });
+  const rest = spelling.end();
+  postMessage({ news: "end", turn, rest, text: strip(text + rest) });
 }
 
 /** What another epoch thinks of a text. Post {news: "compared", thoughts} again and again. */
