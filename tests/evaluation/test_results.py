@@ -1,6 +1,9 @@
 """An epoch's metrics, and the file of an evaluation."""
 
+import math
+import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -90,3 +93,41 @@ def test_evaluation_is_read_back_or_refused(tmp_path: Path):
     write_json(path, TWO_EPOCHS.model_dump() | {"epochs": [{"epoch": 1}]})
     with pytest.raises(UserError, match=r"evaluation\.json is damaged"):
         read_evaluation(path)
+
+
+@pytest.mark.parametrize(
+    ("place", "value", "named"),
+    [
+        ("epochs", [], "epochs"),
+        ("epochs.1.answers", [], "epoch 2 has 0 answers to 2 prompts"),
+        ("epochs.0.val_loss", math.nan, "epochs.0.val_loss"),
+        ("epochs.0.train_loss", math.inf, "epochs.0.train_loss"),
+        ("epochs.0.perplexity", math.nan, "epochs.0.perplexity"),
+        ("epochs.0.answers.0.repetition", math.nan, "epochs.0.answers.0.repetition"),
+    ],
+)
+def test_an_evaluation_that_lacks_something_is_refused(
+    place: str, value: object, named: str, tmp_path: Path
+):
+    path = tmp_path / "evaluation.json"
+    write_json(path, changed(place, value))
+    with pytest.raises(UserError, match=re.escape(named)):
+        read_evaluation(path)
+
+
+def test_an_infinite_perplexity_is_read(tmp_path: Path):
+    """`evaluate` writes it for a loss beyond 700."""
+    path = tmp_path / "evaluation.json"
+    write_json(path, changed("epochs.0.perplexity", math.inf))
+    assert read_evaluation(path).epochs[0].perplexity == math.inf
+
+
+def changed(place: str, value: object) -> dict[str, Any]:
+    """TWO_EPOCHS as JSON with another value at a dotted place."""
+    content: Any = TWO_EPOCHS.model_dump()
+    inner = content
+    *above, last = (int(part) if part.isdecimal() else part for part in place.split("."))
+    for part in above:
+        inner = inner[part]
+    inner[last] = value
+    return content

@@ -39,6 +39,9 @@ LARGEST_NUMBER = 10**15
 Epochs = Annotated[int, Field(ge=1, le=1_000_000)]
 """A number of epochs; the weights of each are kept."""
 
+Finite = Annotated[float, Field(allow_inf_nan=False)]
+"""A number that is neither infinite nor NaN."""
+
 
 DeviceName = Literal["auto", "cpu", "cuda", "mps"]
 """The values of `runtime.device`."""

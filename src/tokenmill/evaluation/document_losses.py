@@ -14,6 +14,7 @@ from pydantic import Field
 
 from tokenmill.core import paths
 from tokenmill.core.files import rounded, write_text
+from tokenmill.core.params import Finite
 from tokenmill.formats.records import read_rows
 
 if TYPE_CHECKING:
@@ -29,7 +30,6 @@ MOST_ROWS = 100_000
 one does not; the sums by source and by language are of all."""
 
 Count = Annotated[int, Field(ge=0, lt=1 << 53)]
-Finite = Annotated[float, Field(allow_inf_nan=False)]
 
 
 @dataclass(frozen=True)

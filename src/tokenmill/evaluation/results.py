@@ -4,9 +4,12 @@ from pathlib import Path
 from statistics import fmean
 from typing import Literal, NamedTuple, TypeAlias
 
+from pydantic import Field, ValidationInfo, field_validator
+
 from tokenmill.core.files import rounded
-from tokenmill.core.params import Section
+from tokenmill.core.params import Finite, Section
 from tokenmill.formats.records import read_record
+from tokenmill.words.units import counted
 
 Mark: TypeAlias = Literal["seen", "held_out"]
 
@@ -58,7 +61,7 @@ class Answer(Section):
     """The answer drawn with a fixed seed."""
     found: bool | None
     """Whether the greedy answer contains the expected text; None if none is expected."""
-    repetition: float
+    repetition: Finite
     """The fraction of the greedy answer's 4-grams of tokens that repeat an earlier one."""
 
 
@@ -66,13 +69,14 @@ class EpochResult(Section):
     """The measurements of one epoch's weights."""
 
     epoch: int
-    train_loss: float
+    train_loss: Finite
     """The loss of these weights on evenly spread documents of the training text, of about as many
     bytes as for the validation loss; nats per token."""
-    val_loss: float
+    val_loss: Finite
     """The loss on the measured validation text, in nats per token."""
-    perplexity: float
-    bits_per_byte: float
+    perplexity: float = Field(gt=0)
+    """Infinite where the loss is beyond 700."""
+    bits_per_byte: Finite
     answers: list[Answer]
     """The answers, one for each question, in order."""
 
@@ -102,7 +106,19 @@ class Evaluation(Section):
     """The results of all epochs of a training."""
 
     questions: list[Question]
-    epochs: list[EpochResult]
+    epochs: list[EpochResult] = Field(min_length=1)
+
+    @field_validator("epochs")
+    @classmethod
+    def _check_answers(cls, epochs: list[EpochResult], info: ValidationInfo) -> list[EpochResult]:
+        asked = len(info.data.get("questions", ()))
+        for result in epochs:
+            if len(result.answers) != asked:
+                answered = counted(len(result.answers), "answer")
+                raise ValueError(
+                    f"epoch {result.epoch} has {answered} to {counted(asked, 'prompt')}"
+                )
+        return epochs
 
     @property
     def is_marked(self) -> bool:

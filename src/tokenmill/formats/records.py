@@ -105,7 +105,8 @@ def _damage_named(kind: str, source: object, way_out: str) -> Iterator[None]:
         return
     except ValidationError as error:
         first = error.errors()[0]
-        problem = f"is damaged ({'.'.join(map(str, first['loc'])) or 'all of it'}: {first['msg']})"
+        where = ".".join(map(str, first["loc"])) or "all of it"
+        problem = f"is damaged ({where}: {first['msg'].removeprefix('Value error, ')})"
     except RecursionError:
         problem = f"is not {kind} (nested too deeply)"
     except (ValueError, csv.Error) as error:

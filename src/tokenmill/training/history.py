@@ -35,7 +35,7 @@ from tokenmill.core.files import (
     write_json,
     write_text,
 )
-from tokenmill.core.params import Section
+from tokenmill.core.params import Finite, Section
 from tokenmill.core.paths import main_root
 from tokenmill.costs import CostParams
 from tokenmill.formats import records
@@ -58,7 +58,6 @@ MOST_GROWTH = 2.0
 
 
 Count = Annotated[int, Field(ge=0, lt=1 << 53)]
-Finite = Annotated[float, Field(allow_inf_nan=False)]
 Moment = Annotated[float, Field(ge=0, lt=1 << 40)]
 """Unix time."""
 
