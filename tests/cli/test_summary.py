@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Literal
 
 import pytest
+import yaml
 
 from tests.fresh import imported_by
 from tests.imports import ROOT
@@ -25,6 +26,7 @@ from tokenmill.cli.summary import (
     warnings,
 )
 from tokenmill.core.files import write_json
+from tokenmill.core.params import ParamsError
 from tokenmill.core.paths import EVALUATION
 from tokenmill.evaluation.results import (
     Answer,
@@ -154,6 +156,19 @@ def test_advice_follows_from_epochs_text_and_prompts(tmp_path: Path):
     assert "dvc exp run -S model.n_layer=9" in own
     (asking,) = [command for command in own if command.startswith("tokenmill generate")]
     assert shlex.split(asking) == ["tokenmill", "generate", "--text", "O Romeo, my"]
+
+
+def test_wrong_parameters_are_refused_by_name(tmp_path: Path):
+    root = changed(tmp_path, model__n_layer="four")
+    with pytest.raises(ParamsError) as refused:
+        typed(root, evaluated(1))
+    assert refused.value.parameters == ["model.n_layer"]
+    older = yaml.safe_load((root / "params.yaml").read_text())
+    del older["finetune"], older["model"]
+    (root / "params.yaml").write_text(yaml.safe_dump(older))
+    with pytest.raises(ParamsError) as refused:
+        finetuned_lines(root)
+    assert refused.value.parameters == ["model", "finetune"]
 
 
 def test_a_fine_tuned_model_is_seen(tmp_path: Path):

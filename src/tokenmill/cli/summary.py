@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from tokenmill.costs import CostRow
     from tokenmill.evaluation.results import EpochResult, Evaluation
     from tokenmill.runs.under_way import UnderWay
+    from tokenmill.schema import AllParams
 
 Commands = list[tuple[str, str]]
 """Commands to type, each with what it does."""
@@ -235,12 +236,17 @@ def finetuned_lines(root: Path) -> list[tuple[str, str]]:
 
 def _finetuned_by(root: Path) -> str | None:
     """The method of the finished fine-tuning that params.yaml asks for, if there is one."""
-    from tokenmill.core.params import PARAMS_FILE, read_yaml  # noqa: PLC0415 (pydantic)
-
     # DVC removes it before `evaluate_finetuned` runs, which is the last to run
     is_done = (root / paths.FINETUNED_METRICS / "eval.json").exists()
-    methods = read_yaml(root / PARAMS_FILE)["finetune"]["methods"]
+    methods = _params(root).finetune.methods
     return methods[0] if is_done and methods else None
+
+
+def _params(root: Path) -> "AllParams":
+    from tokenmill.core.params import PARAMS_FILE, load  # noqa: PLC0415 (pydantic)
+    from tokenmill.schema import AllParams  # noqa: PLC0415
+
+    return load(AllParams, root / PARAMS_FILE)
 
 
 def warnings(evaluation: "Evaluation", root: Path) -> list[str]:
@@ -448,10 +454,10 @@ def after_training(evaluation: "Evaluation", *, root: Path) -> Commands:
     """The commands for the evaluated model of the project at `root`."""
     from tokenmill.core.params import PARAMS_FILE, read_yaml  # noqa: PLC0415 (pydantic)
 
-    params = read_yaml(root / PARAMS_FILE)
+    params = _params(root)
     epochs = evaluation.epochs[-1].epoch
     commands: Commands = []
-    if is_own_text_at_defaults(params):
+    if is_own_text_at_defaults(read_yaml(root / PARAMS_FILE)):
         meaning = "a model for your text; this one is made for the built-in text"
         commands.append(("tokenmill fit --minutes 10", meaning))
     commands += [
@@ -459,7 +465,7 @@ def after_training(evaluation: "Evaluation", *, root: Path) -> Commands:
         _asking(evaluation),
         ("tokenmill demo", "the same in the browser"),
         (
-            f"dvc exp run -S model.n_layer={params['model']['n_layer'] + 2}",
+            f"dvc exp run -S model.n_layer={params.model.n_layer + 2}",
             "an experiment; `tokenmill runs` lists them all",
         ),
         (
@@ -474,7 +480,7 @@ def after_training(evaluation: "Evaluation", *, root: Path) -> Commands:
         compared = "write the refs epoch-1 to epoch-N, which a clone lacks, to compare epochs"
         commands.append(("dvc repro -sf report", compared))
     commands.append(("tokenmill compare", "experiments and epochs side by side"))
-    if Path(params["data"]["raw"]) == paths.SAMPLE:
+    if Path(params.data.raw) == paths.SAMPLE:
         commands.append(("tokenmill try /path/to/texts", "a model of your own text"))
     return commands
 
