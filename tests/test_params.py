@@ -383,7 +383,8 @@ def test_sections_are_frozen(write: Write):
         (b"model: [1, 2\ntrain: {", "is not valid YAML: "),
         (b"model: {}\nmodel: {}\n", "is not valid YAML: "),
         (b"- model\n- train\n", "must hold `model:`, `train:` "),
-        (b"", "must hold `model:`, `train:` "),
+        (b"", "must hold `model:`, `train:` at the beginning of a line; it is empty."),
+        (b"3", "must hold `model:`, `train:` at the beginning of a line; it is a single value."),
         ("größe: 1".encode("latin-1"), "is not UTF-8 text"),
     ],
 )

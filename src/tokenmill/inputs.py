@@ -35,7 +35,7 @@ class Inputs:
         Args:
             stage: the stage's name in dvc.yaml.
         """
-        pipeline = read_yaml(PIPELINE) if PIPELINE.exists() else {}
+        pipeline = read_yaml(PIPELINE, ["stages"]) if PIPELINE.exists() else {}
         entry = pipeline.get("stages", {}).get(stage, {})
         entry = entry.get("do", entry)
         values = dict(_flat(read_yaml(PARAMS_FILE))) if entry else {}

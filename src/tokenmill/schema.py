@@ -259,7 +259,7 @@ def _is_same_text(path: Path) -> bool:
     the raw text."""
     today = read_yaml(path)
     values = today | dict(_values(today))
-    stages = read_yaml(path.with_name("dvc.lock"))["stages"]
+    stages = read_yaml(path.with_name("dvc.lock"), ["stages"])["stages"]
     for stage, names in BEFORE_TRAINING.items():
         then = stages[stage]["params"][PARAMS_FILE.name]
         if any(then[name] != values[name] for name in names):

@@ -120,6 +120,13 @@ def test_damaged_lock_is_a_user_error(lock: str, make_run: MakeRun, tmp_path: Pa
         ComparedRun.read("a", tmp_path)
 
 
+def test_a_lock_that_is_no_mapping_shall_hold_stages(make_run: MakeRun, tmp_path: Path):
+    make_run(epochs=1)
+    (tmp_path / "dvc.lock").write_text("3\n")
+    with pytest.raises(UserError, match=r"dvc\.lock must hold `stages:` at .* a single value"):
+        ComparedRun.read("a", tmp_path)
+
+
 def test_only_parameters_that_differ_are_shown(make_run: MakeRun):
     first = make_run(epochs=1)
     second = make_run(

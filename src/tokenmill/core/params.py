@@ -203,9 +203,9 @@ def parse(view: type[View], data: bytes, path: object) -> View:
     )
 
 
-def read_yaml(path: Path) -> dict[str, Any]:
-    """The top-level mapping of a YAML file, as DVC reads it."""
-    return parse_yaml(_content(path), path)
+def read_yaml(path: Path, names: Sequence[str] = ("model", "train")) -> dict[str, Any]:
+    """The top-level mapping of a YAML file, as DVC reads it; see `parse_yaml`."""
+    return parse_yaml(_content(path), path, names)
 
 
 def _content(path: Path) -> bytes:
@@ -239,7 +239,8 @@ def parse_yaml(
         raise UserError(f"{path} is not valid YAML: {' '.join(str(error).split())}") from None
     if not isinstance(content, dict):
         held = ", ".join(f"`{name}:`" for name in names)
-        found = "empty" if content is None else f"a {type(content).__name__}"
+        kinds = {list: "a list", type(None): "empty"}
+        found = kinds.get(type(content), "a single value")
         raise UserError(f"{path} must hold {held} at the beginning of a line; it is {found}.")
     values = [content]
     for count, value in enumerate(values):

@@ -77,7 +77,7 @@ class ComparedRun:
         try:
             outputs = [
                 out
-                for stage in read_yaml(root / LOCK)["stages"].values()
+                for stage in read_yaml(root / LOCK, ["stages"])["stages"].values()
                 for out in stage.get("outs", [])
             ]
             hashes = {out["path"]: out.get("md5") for out in outputs}
