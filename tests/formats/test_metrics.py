@@ -22,6 +22,8 @@ def test_clean_report_is_read_back(tmp_path: Path) -> None:
         (None, "clean_report.json"),
         (REPORT | {"lengths": {"edges": [1, 2], "read": [1], "kept": [1, 1]}}, "lengths"),
         (REPORT | {"documents": {"read": "many", "kept": 1}}, "documents.read"),
+        (REPORT | {"params": {}}, "data.raw"),
+        (REPORT | {"params": {"data": {"raw": "data/raw"}, "clean": {"mode": 3}}}, "clean.mode"),
     ],
 )
 def test_damaged_clean_report_names_the_field(

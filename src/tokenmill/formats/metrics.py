@@ -7,7 +7,7 @@ file. `words/cleaning.py` puts them into sentences.
 from pathlib import Path
 from typing import Any, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from tokenmill.core import paths
 from tokenmill.core.params import Section
@@ -204,8 +204,26 @@ class CleanReport(Section):
     other_sources: Others
     held_out: list[str]
     """The names of the first test files."""
-    params: dict[str, Any]
+    params: dict[str, dict[str, Any]]
     """The sections `data` and `clean` of params.yaml."""
+
+    @field_validator("params")
+    @classmethod
+    def _check_params(cls, params: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
+        for section, name in (("data", "raw"), ("clean", "mode")):
+            if not isinstance(params.get(section, {}).get(name), str):
+                raise ValueError(f"{section}.{name} must be a text")
+        return params
+
+    @property
+    def raw(self) -> str:
+        """The parameter `data.raw`."""
+        return self.params["data"]["raw"]
+
+    @property
+    def mode(self) -> str:
+        """The parameter `clean.mode`."""
+        return self.params["clean"]["mode"]
 
     def metrics(self) -> dict[str, int]:
         """The numbers for metrics/clean.json, in one flat mapping."""

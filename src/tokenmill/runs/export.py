@@ -233,7 +233,7 @@ def _card(
         epoch=int(epoch[1]) if epoch else None,
         result=results.get(int(epoch[1])) if epoch else None,
         train=dict(flat(record.manifest.train.model_dump())) if record.manifest else {},
-        raw=Path(record.clean.params["data"]["raw"]).name if record.clean else None,
+        raw=Path(record.clean.raw).name if record.clean else None,
         weights=sha256_of(checkpoint.folder / WEIGHTS),
         asked=spelled(chat_prompt([("user", "What is the capital of France?")])),
         turn_end=TURN_TOKENS[TURN_END],

@@ -24,7 +24,7 @@ def cleaning_in_words(report: CleanReport) -> str:
         _most_dropped(report),
         _encodings_in_words(report),
         damage_warning(report),
-        letters_warning(report.letters, report.params["clean"]["mode"]),
+        letters_warning(report.letters, report.mode),
     ]
     return "\n       ".join(filter(None, lines))
 
