@@ -85,6 +85,9 @@ def test_stale_reference_fails_the_check(
         == str(stale.value)
         == f"error: {file} is out of date; run `make format`."
     )
+    file.write_bytes(b"\xff")
+    with pytest.raises(SystemExit, match="out of date"):
+        main(["params", "--check", str(file)])
     capsys.readouterr()
     main(["params", "model.n_layer"])
     assert "1, ≤ 4096" in capsys.readouterr().out
