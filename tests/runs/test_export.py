@@ -214,7 +214,7 @@ def test_card_tells_the_run_and_escapes_its_text(tmp_path: Path):
     assert "license: unknown" in card
     assert "| 2 | 2.0000 | 2.5000 | 617.25 | 1.2500 |" in card
     assert "`<|user_start|>What is the capital of France?<|turn_end|>" in card
-    assert "140 documents of 200" in card.replace("\u202f", " ")
+    assert "From &lt;b&gt;: 140 documents of 200" in card.replace("\u202f", " ")
     assert "The capital of France is Paris." in card
     assert HOSTILE not in card
     assert "<script>" not in card
