@@ -92,6 +92,15 @@ def test_a_second_push_keeps_the_edited_card(hub: Hub):
     )
 
 
+def test_the_card_names_the_repository_of_the_last_push(tmp_path: Path):
+    export(checkpoint_in(tmp_path, "speedrun", "bpe"), NOTHING, tmp_path / "out")
+    card = tmp_path / "out/README.md"
+    for name in ("ada/speeches", "eve/speeches"):
+        complete_card(card, repository=name)
+        example = f'pipeline("text-generation", "{name}", trust_remote_code=True)'
+        assert example in card.read_text()
+
+
 def test_nothing_but_the_export_is_pushed(hub: Hub, capsys: pytest.CaptureFixture[str]):
     push()
     expected = exported()
@@ -235,6 +244,9 @@ def test_licence_of_the_card(tmp_path: Path):
     assert license_of(card) is None
     complete_card(card, "cc-by-4.0")
     assert license_of(card) == "cc-by-4.0"
+    card.write_bytes("Müller".encode("latin-1"))
+    with pytest.raises(UserError, match=r"README\.md is not UTF-8 text"):
+        complete_card(card, "mit")
     card.write_text("---\nlicense: [\n---\n")
     with pytest.raises(UserError, match="no YAML"):
         license_of(card)

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from tokenmill.cli.generate import add_model_arguments, model_of
 from tokenmill.cli.main import Parser
 from tokenmill.core.errors import UserError
-from tokenmill.core.files import read_bytes, write_text
+from tokenmill.core.files import read_bytes, utf8_text, write_text
 from tokenmill.display import say
 
 if TYPE_CHECKING:
@@ -27,6 +27,9 @@ if TYPE_CHECKING:
 LICENSE = re.compile(r"[a-z0-9][a-z0-9.-]{0,63}")
 LICENSE_LINE = re.compile(r"(?m)^(?:# .*\n)?license:.*$")
 """Matches the line of the card with the licence, and the comment above it."""
+
+LOADED_FROM = re.compile(r'(pipeline\("text-generation", )[^,)\n]*')
+"""Matches the card's example up to the place from which it loads the model."""
 
 EXAMPLES = """\
   tokenmill export                                  the last epoch, to exports/epoch-4
@@ -130,9 +133,9 @@ def complete_card(card: Path, license: str | None = None, repository: str | None
     """Write the licence into the card, and the name of the repository into its example.
 
     Raises:
-        UserError: the card has no line for the licence.
+        UserError: the card is not UTF-8, or has no line for the licence.
     """
-    text = read_bytes(card).decode("utf-8")
+    text = utf8_text(read_bytes(card), card)
     if license:
         text, found = LICENSE_LINE.subn(f"license: {license}", text, count=1)
         if not found:
@@ -140,7 +143,7 @@ def complete_card(card: Path, license: str | None = None, repository: str | None
                 f"{card} has no line `license: …`; write it between the dashes at its beginning."
             )
     if repository:
-        text = text.replace('"text-generation", "PATH"', f'"text-generation", "{repository}"')
+        text = LOADED_FROM.sub(rf'\g<1>"{repository}"', text, count=1)
     write_text(card, text)
 
 

@@ -92,6 +92,20 @@ def read_bytes(path: Path, *, follow: bool = True) -> bytes:
         return file.read()
 
 
+def utf8_text(data: bytes, name: object) -> str:
+    """The text that bytes hold; error messages call them `name`.
+
+    Raises:
+        UserError: they are not UTF-8.
+    """
+    try:
+        return data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise UserError(
+            f"{name} is not UTF-8 text ({error.reason} at byte {error.start}); save it as UTF-8."
+        ) from None
+
+
 def append_text(path: Path, text: str) -> None:
     """Append to a file of this program that is there already; a link or a pipe in its place is not
     followed.

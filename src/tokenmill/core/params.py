@@ -22,7 +22,7 @@ from pydantic_core import ErrorDetails
 from ruamel.yaml import YAML, YAMLError
 
 from tokenmill.core.errors import UserError
-from tokenmill.core.files import read_bytes
+from tokenmill.core.files import read_bytes, utf8_text
 
 PARAMS_FILE = Path("params.yaml")
 
@@ -226,12 +226,7 @@ def parse_yaml(
     Raises:
         UserError: also if it is not UTF-8, or if aliases make it longer than MOST_VALUES.
     """
-    try:
-        text = data.decode("utf-8")
-    except UnicodeDecodeError as error:
-        raise UserError(
-            f"{path} is not UTF-8 text ({error.reason} at byte {error.start}); save it as UTF-8."
-        ) from None
+    text = utf8_text(data, path)
     try:
         content = copy.deepcopy(_loaded(text))
     # ValueError: a number of 10,000 digits, or an impossible date
