@@ -112,6 +112,31 @@ def test_a_mistake_ends_with_a_sentence_and_exit_code_1(tmp_path: Path):
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.parametrize(
+    ("arguments", "name"),
+    [
+        (["trace", "Z\udcfcrich"], "TEXT"),
+        (["generate", "Z\udcfcrich"], "QUESTION"),
+        (["compare", "HEAD", "Z\udcfcrich"], "REV"),
+        (["export", "--rev", "Z\udcfcrich"], "--rev"),
+        (["import", "--rev", "Z\udcfcrich"], "--rev"),
+    ],
+)
+def test_arguments_that_are_not_utf8_are_refused(
+    arguments: list[str], name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(SystemExit) as stopped:
+        main(arguments)
+    assert str(stopped.value).startswith(f"error: {name} (Z⟨U+DCFC⟩rich) is not UTF-8 text; ")
+
+
+def test_a_file_may_have_any_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(SystemExit, match="holds no config"):
+        main(["generate", "--model", "Z\udcfcrich", "a"])
+
+
 def test_summary_before_the_pipeline_names_the_way_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):

@@ -11,6 +11,7 @@ from types import ModuleType
 from typing import Any, NoReturn
 
 from tokenmill import stage
+from tokenmill.core.errors import UserError
 from tokenmill.words import units
 
 ABOUT = (
@@ -92,6 +93,10 @@ exit codes:
 """
 
 
+SHOWN = 60
+"""The most characters of an argument that an error shows."""
+
+
 class Parser(argparse.ArgumentParser):
     """A parser of command lines. A mistake gives one sentence on stderr, with the nearest known
     word, and exit code 2."""
@@ -122,6 +127,25 @@ class Parser(argparse.ArgumentParser):
             if isinstance(action, argparse._SubParsersAction)  # noqa: SLF001
         )
         return dict(next(found, {}))
+
+    def _get_value(self, action: argparse.Action, arg_string: str) -> Any:
+        """Refuse a text or a name that is not UTF-8; the path of a file may be any bytes.
+
+        Raises:
+            UserError: the argument is not UTF-8.
+        """
+        value = super()._get_value(action, arg_string)
+        # The parser of a command looks at what follows the command
+        if isinstance(value, str) and action.dest != "command":
+            try:
+                value.encode()
+            except UnicodeEncodeError:
+                name = "/".join(action.option_strings) or action.metavar or action.dest
+                raise UserError(
+                    f"{name} ({value[:SHOWN]}) is not UTF-8 text; use a terminal or a script that "
+                    "writes UTF-8."
+                ) from None
+        return value
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:
         if action.choices is None or value in action.choices:
