@@ -171,6 +171,18 @@ def test_override_reads_numbers_as_params_yaml_does():
     assert content == {"train": {"learning_rate": 0.0006}}
 
 
+@pytest.mark.parametrize("value", ["2024-13-45", "[1", "9" * 5000])
+def test_an_override_that_is_no_yaml_is_refused(value: str):
+    with pytest.raises(UserError, match=r"-S train\.seed=.* is not valid YAML"):
+        apply_override({"train": {"seed": 0}}, f"train.seed={value}")
+
+
+@pytest.mark.parametrize("vocab_size", [1, 10**23])
+def test_no_tokenizer_has_such_a_vocabulary(vocab_size: int, project: Path):
+    with pytest.raises(UserError, match="--vocab-size"):
+        planned(project, tokens=10**6, vocab_size=vocab_size)
+
+
 def test_a_preset_equals_the_same_values_by_hand(project: Path):
     before = (project / PARAMS_FILE).read_bytes()
     by_hand = gpt2_small(project)

@@ -228,7 +228,7 @@ def _known(content: Any, name: str, path: Path) -> tuple[dict[str, Any], str]:
 def apply_override(content: dict[str, Any], text: str) -> None:
     """Put an override such as `model.n_layer=12`, as in `dvc exp run -S`, into the content of
     params.yaml."""
-    from ruamel.yaml import YAML, YAMLError  # noqa: PLC0415 (as above)
+    from tokenmill.core.params import yaml_value  # noqa: PLC0415 (pydantic)
 
     name, equals, value = text.partition("=")
     section, key = _innermost(content, name)
@@ -236,10 +236,7 @@ def apply_override(content: dict[str, Any], text: str) -> None:
         raise UserError(
             f"-S {text} is not NAME=VALUE with the name of a parameter, as in -S model.n_layer=12."
         )
-    try:
-        section[key] = YAML(typ="safe", pure=True).load(value)
-    except YAMLError:
-        raise UserError(f"-S {text}: the value is not YAML.") from None
+    section[key] = yaml_value(value, f"the value of -S {text}")
 
 
 def _innermost(content: Any, name: str) -> tuple[dict[str, Any] | None, str]:

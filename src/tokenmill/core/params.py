@@ -226,12 +226,7 @@ def parse_yaml(
     Raises:
         UserError: also if it is not UTF-8, or if aliases make it longer than MOST_VALUES.
     """
-    text = utf8_text(data, path)
-    try:
-        content = copy.deepcopy(_loaded(text))
-    # ValueError: a number of 10,000 digits, or an impossible date
-    except (YAMLError, ValueError, RecursionError) as error:
-        raise UserError(f"{path} is not valid YAML: {' '.join(str(error).split())}") from None
+    content = yaml_value(utf8_text(data, path), path)
     if not isinstance(content, dict):
         held = ", ".join(f"`{name}:`" for name in names)
         kinds = {list: "a list", type(None): "empty"}
@@ -248,6 +243,19 @@ def parse_yaml(
             value.values() if isinstance(value, dict) else value if isinstance(value, list) else []
         )
     return content
+
+
+def yaml_value(text: str, name: object) -> Any:
+    """What a YAML text holds; error messages call it `name`.
+
+    Raises:
+        UserError: it is not YAML, or a value in it is impossible.
+    """
+    try:
+        return copy.deepcopy(_loaded(text))
+    # ValueError: a number of 10,000 digits, or an impossible date
+    except (YAMLError, ValueError, RecursionError) as error:
+        raise UserError(f"{name} is not valid YAML: {' '.join(str(error).split())}") from None
 
 
 @functools.lru_cache(maxsize=4)

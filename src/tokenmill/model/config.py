@@ -27,6 +27,10 @@ ATTENTION_SCALE: dict[Architecture, float] = {
 """A factor of the scores of attention, which are divided by the square root of the head's width as
 usual. A model is saved with it."""
 
+FEWEST_IDS = 2
+MOST_IDS = 1 << 24
+"""The bounds of a vocabulary's size."""
+
 
 class ModelParams(Section):
     """The section `model` without `start_from`."""
@@ -78,7 +82,7 @@ class ModelParams(Section):
 class ModelConfig(ModelParams):
     """Everything that fixes a model's shape: the parameters and the vocabulary's size."""
 
-    vocab_size: int = Field(ge=2, le=1 << 24)
+    vocab_size: int = Field(ge=FEWEST_IDS, le=MOST_IDS)
     """The number of ids that the tokenizer can give."""
 
     @property

@@ -26,7 +26,7 @@ from tokenmill.costs import TIMING, find_times, read_timing
 from tokenmill.formats.metrics import TokenizerMetrics, TokensMetrics, read_metrics
 from tokenmill.formats.mixture import mixes
 from tokenmill.formats.token_file import METADATA_FILE, TokenMetadata, read_metadata, too_short
-from tokenmill.model.config import ModelConfig
+from tokenmill.model.config import FEWEST_IDS, MOST_IDS, ModelConfig
 from tokenmill.model.gpt import empty_model, is_hidden_matrix, parameter_count
 from tokenmill.model.manifest import MANIFEST, read_manifest
 from tokenmill.planning.benchmark import measure
@@ -281,8 +281,8 @@ def plan_training(
         price_per_hour: the price of one GPU for an hour.
 
     Raises:
-        UserError: hardware is not known, or nothing says how many tokens there are, or they are
-            fewer than a sequence has.
+        UserError: hardware is not known, nothing says how many tokens there are, they are fewer
+            than a sequence has, or the vocabulary is too large or too small.
     """
     work = _workload(root, params, tokens, vocab_size)
     if problem := too_short(work.tokens, work.config.context_length):
@@ -314,7 +314,10 @@ def _workload(
     metadata = _metadata(root) if tokens is None or vocab_size is None else None
     if vocab_size is None:
         vocab_size = metadata.vocab_size if metadata else _counted(root)[1]
-    config = ModelConfig.of(params.model, vocab_size or params.tokenizer.vocab_size)
+    vocab_size = vocab_size or params.tokenizer.vocab_size
+    if not FEWEST_IDS <= vocab_size <= MOST_IDS:
+        raise UserError(f"--vocab-size ({vocab_size:,}) must be from {FEWEST_IDS} to {MOST_IDS:,}.")
+    config = ModelConfig.of(params.model, vocab_size)
     if tokens is None and metadata:
         return Workload.on(metadata, config, params.train, params.data.mixture)
     if tokens is None and mixes(params.data.mixture):
