@@ -1,6 +1,7 @@
 """Trainings that are not finished, and the models that they have so far."""
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -34,7 +35,10 @@ def test_a_training_tells_where_it_is(root: Path):
     run = under_way(root)
     assert run is not None
     assert (run.step, [row.val_loss for row in run.epoch_ends], run.steps) == (18, [4.25], STEPS)
-    assert run.weights() == (15, root / ".resume" / FINGERPRINT / "step-000000015")
+    newest = root / ".resume" / FINGERPRINT / "step-000000015"
+    assert run.weights() == (15, newest)
+    shutil.copytree(newest, newest.with_name(f"{newest.name} (copy)"))
+    assert run.weights() == (15, newest), "what no run wrote is no checkpoint"
     assert run.sentence == "training is under way in this workspace: step 18 of 20, epoch 1.80"
     stop(root)
     run = under_way(root)

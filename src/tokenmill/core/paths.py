@@ -5,6 +5,7 @@ A stage or command works on the project in which it runs, whatever the environme
 """
 
 import os
+import re
 from pathlib import Path
 
 CHECKED = Path("data/checked.txt")
@@ -75,6 +76,19 @@ def main_root() -> Path:
 def resume_root() -> Path:
     """The folder `.resume` of the main repository."""
     return main_root() / ".resume"
+
+
+STEP_NAME = re.compile(r"step-(\d{9,})")
+"""Matches the name of a checkpoint's folder in `.resume/<fingerprint>`, with its step."""
+
+
+def step_folders(run: Path) -> list[tuple[int, Path]]:
+    """The steps and the folders of all checkpoints in a run's folder, in order; none behind a
+    link."""
+    if run.is_symlink():
+        return []
+    found = ((STEP_NAME.fullmatch(path.name), path) for path in run.glob("step-*"))
+    return sorted((int(name[1]), path) for name, path in found if name)
 
 
 PACKED_SHARDS = "packed"

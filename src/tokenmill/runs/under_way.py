@@ -104,7 +104,7 @@ class UnderWay:
 
         If a run learns by LoRA, its checkpoints have no weights, but its epochs do.
         """
-        steps = [(int(path.name[5:]), path) for path in self.checkpoints.glob("step-*")]
+        steps = paths.step_folders(self.checkpoints)
         epochs = [
             (row.step, self.epochs / f"epoch-{n}") for n, row in enumerate(self.epoch_ends, start=1)
         ]

@@ -16,7 +16,6 @@ import contextlib
 import hashlib
 import json
 import os
-import re
 import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -41,7 +40,7 @@ from tokenmill.core.files import (
     write_json,
     write_text,
 )
-from tokenmill.core.paths import PACKED_SHARDS
+from tokenmill.core.paths import PACKED_SHARDS, step_folders
 from tokenmill.costs import TIMES
 from tokenmill.formats.records import read_record
 from tokenmill.formats.token_file import Sha256
@@ -80,8 +79,6 @@ RESUMABLE_KEYS: dict[str, Any] = dict.fromkeys(Resumable.model_fields, True) | {
 }
 """The names of these parameters, in the form of pydantic's argument `include`."""
 
-STEP_PREFIX = "step-"
-STEP_NAME = re.compile(rf"{STEP_PREFIX}(\d{{9,}})")
 OPTIMIZER = "optimizer.safetensors"
 STATE = "state.json"
 RESUME = "resume"
@@ -174,7 +171,7 @@ class CheckpointStore:
 
     def checkpoint_folder(self, step: int) -> Path:
         """The folder of a step's checkpoint, which may not exist; the names sort like the steps."""
-        return self.folder / f"{STEP_PREFIX}{step:09d}"
+        return self.folder / f"step-{step:09d}"
 
     def epoch_folder(self, epoch: int) -> Path:
         """The folder of the weights at an epoch's end, which may not exist."""
@@ -182,10 +179,7 @@ class CheckpointStore:
 
     def steps(self) -> list[int]:
         """The steps of all checkpoints, whole or not, in order; none behind a link."""
-        if self.folder.is_symlink():
-            return []
-        names = (STEP_NAME.fullmatch(path.name) for path in self.folder.glob(f"{STEP_PREFIX}*"))
-        return sorted(int(name[1]) for name in names if name)
+        return [step for step, _ in step_folders(self.folder)]
 
     def newest_upto(self, step: int) -> Path | None:
         """The newest checkpoint whose step is at most `step`; None if there is none."""

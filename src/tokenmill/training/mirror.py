@@ -31,12 +31,12 @@ from tokenmill.core.files import (
     write_beside,
     write_directory,
 )
+from tokenmill.core.paths import STEP_NAME
 from tokenmill.costs import TIMING
 from tokenmill.formats.mounted import Mounted, open_place
 from tokenmill.model.manifest import ADAPTER_CONFIG, CONFIG, MANIFEST, WEIGHTS
 from tokenmill.training.checkpoint import (
     STATE,
-    STEP_NAME,
     Checkpoint,
     CheckpointStore,
     copy_tree,

@@ -18,7 +18,7 @@ from tokenmill.formats.records import parse_record
 from tokenmill.formats.token_file import TokenMetadata
 from tokenmill.model.config import ModelConfig
 from tokenmill.model.manifest import CONFIG, MANIFEST, WEIGHTS, Manifest, read_config
-from tokenmill.training.checkpoint import RESUME, STEP_NAME, Checkpoint, CheckpointStore
+from tokenmill.training.checkpoint import RESUME, Checkpoint, CheckpointStore
 from tokenmill.training.params import ScheduleParams, TrainParams
 from tokenmill.training.schedule import Workload, first_difference
 
@@ -169,7 +169,7 @@ def fill_from_previous(store: CheckpointStore, output: Path, fingerprint: str, s
         for source in epochs:
             _fetch(repository, source, store.epochs / Path(source).name)
         for source in sorted(repository.ls(str(output / RESUME), detail=False)):
-            if STEP_NAME.fullmatch(Path(source).name):
+            if paths.STEP_NAME.fullmatch(Path(source).name):
                 _fetch(repository, source, store.folder / Path(source).name)
     # Every remote fails in its own way, and none of them may stop training
     except Exception as error:
