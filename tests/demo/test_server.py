@@ -13,8 +13,16 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.demo.served import Served, content, epochs_of, served_by_a_process
+from tests.demo.served import (
+    Served,
+    content,
+    epochs_of,
+    pages_of,
+    served_by_a_process,
+    served_by_a_thread,
+)
 from tokenmill.cli.main import main
+from tokenmill.core import paths
 from tokenmill.core.errors import UserError
 from tokenmill.demo import server
 
@@ -68,6 +76,15 @@ def test_other_requests_are_refused(
     found, _, answer = served.ask(path, headers, body)
     assert found == status
     assert b"root:" not in answer
+
+
+def test_a_page_beside_the_report_comes_as_it_is(copy: Path):
+    page = copy / paths.DATA_REPORT
+    page.parent.mkdir(exist_ok=True)
+    page.write_bytes(b"<p>Z\xfcrich</p>")
+    with served_by_a_thread(pages_of(copy)) as served:
+        status, _, found = served.ask("/data.html")
+    assert (status, found) == (200, page.read_bytes())
 
 
 def test_a_proxy_under_its_own_name_is_answered(served: Served):

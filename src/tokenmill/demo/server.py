@@ -178,15 +178,15 @@ class Handler(BaseHTTPRequestHandler):
 
     def _answer_file(self, file: Path, kind: str) -> None:
         try:
-            self._answer(read_bytes(self.server.pages.models.root / file).decode("utf-8"), kind)
+            self._answer(read_bytes(self.server.pages.models.root / file), kind)
         except (FileNotFoundError, UserError):
             self._refuse(HTTPStatus.NOT_FOUND, "there is no such page")
 
     def _refuse(self, status: HTTPStatus, sentence: str) -> None:
         self._answer(sentence, "text/plain; charset=utf-8", status)
 
-    def _answer(self, text: str, kind: str, status: HTTPStatus = HTTPStatus.OK) -> None:
-        content = text.encode("utf-8", "replace")
+    def _answer(self, body: str | bytes, kind: str, status: HTTPStatus = HTTPStatus.OK) -> None:
+        content = body.encode("utf-8", "replace") if isinstance(body, str) else body
         self.send_response(status)
         for name, value in HEADERS.items():
             self.send_header(name, value)
