@@ -40,10 +40,9 @@ def execute(root: Path, *arguments: str, stdin: str = "") -> str:
     """Run git in `root` and return what it prints."""
     done = _run(root, arguments, stdin)
     if done.returncode:
-        message = " ".join(done.stderr.decode("utf-8", "replace").split())
+        message = _complaint(done)
         left = re.search(r"'([^']*\.lock)': File exists", message)
         fix = f"; if no other git runs, a killed one left it: rm {quote(left[1])}" if left else ""
-        message = message or f"exit code {done.returncode}"
         raise UserError(f"git {arguments[0]} failed in {root.resolve()}: {message}{fix}")
     return done.stdout.decode("utf-8", "replace")
 
@@ -56,6 +55,17 @@ def ask(root: Path, *arguments: str) -> str | None:
     """
     done = _run(root, arguments)
     return done.stdout.decode("utf-8", "replace") if done.returncode == 0 else None
+
+
+def failure(root: Path, *arguments: str) -> str:
+    """What git says about its failure in `root`, on one line; empty if it does not fail."""
+    done = _run(root, arguments)
+    return _complaint(done) if done.returncode else ""
+
+
+def _complaint(done: subprocess.CompletedProcess[bytes]) -> str:
+    said = " ".join(done.stderr.decode("utf-8", "replace").split())
+    return said or f"exit code {done.returncode}"
 
 
 def _run(

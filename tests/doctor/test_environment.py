@@ -34,6 +34,13 @@ def test_python_must_be_the_one_on_the_path(project: Project, monkeypatch: pytes
     assert single(environment.check_python, project).level == "problem"
 
 
+@pytest.mark.parametrize("content", ["project = 3", "[project]\ndependencies = [3]", "\xff"])
+def test_a_pyproject_of_another_form_is_a_problem(project: Project, content: str):
+    (project.root / "pyproject.toml").write_text(content, encoding="latin-1")
+    finding = single(environment.check_packages, project)
+    assert (finding.level, finding.fix) == ("problem", "git checkout pyproject.toml")
+
+
 @pytest.mark.parametrize(
     ("pins", "level", "named"),
     [
@@ -148,6 +155,23 @@ def test_detached_head_and_missing_repository(
     monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path))
     shutil.rmtree(repository.root / ".git")
     assert single(environment.check_git, Project(repository.root)).level == "problem"
+
+
+def test_git_says_itself_why_it_fails(repository: Repository):
+    (repository.root / ".git/config").write_text("[core\n")
+    finding = single(environment.check_git, Project(repository.root))
+    assert (finding.level, finding.fix) == ("problem", "git status")
+    assert ".git/config" in finding.text
+
+
+@pytest.mark.skipif(
+    not hasattr(os, "geteuid") or os.geteuid() != 0, reason="only root gives files to another user"
+)
+def test_a_repository_of_another_user_is_told_from_others(repository: Repository):
+    for path in (repository.root, repository.root / ".git"):
+        os.chown(path, 4321, 4321)
+    finding = single(environment.check_git, Project(repository.root))
+    assert "safe.directory" in (finding.fix or "")
 
 
 class TestRuns:

@@ -23,6 +23,7 @@ from tokenmill.core.errors import UserError
 from tokenmill.core.files import read_bytes
 from tokenmill.formats.records import read_record
 from tokenmill.runs.under_way import under_way
+from tokenmill.words.units import message
 
 if TYPE_CHECKING:  # `tokenmill` alone uses some checks and does without PyTorch
     from dvc.repo import Repo
@@ -33,6 +34,9 @@ if TYPE_CHECKING:  # `tokenmill` alone uses some checks and does without PyTorch
 
 ONE_COMMIT = ("dvc.lock", "dvc.yaml", "params.yaml", "metrics", "reports")
 """The files that belong into one commit. A clone in which they do not match trains again."""
+
+STATUS = ("status", "--porcelain", "-z", "--no-renames", "--untracked-files=all", "--", *ONE_COMMIT)
+"""How git is asked which of them differ from the last commit."""
 
 ACTIVATE = ". .venv/bin/activate"
 
@@ -151,7 +155,7 @@ def check_packages(project: Project) -> Iterator[Finding]:
     try:
         content = tomllib.loads(read_bytes(pyproject).decode("utf-8"))
         wanted = [Requirement(text) for text in content["project"]["dependencies"]]
-    except (OSError, ValueError, KeyError) as error:
+    except (OSError, ValueError, KeyError, TypeError) as error:
         text = f"the packages in {pyproject} cannot be read ({type(error).__name__})"
         yield problem("packages", text, "git checkout pyproject.toml")
         return
@@ -182,12 +186,8 @@ def check_git(project: Project) -> Iterator[Finding]:
     except UserError as error:
         yield problem("git", f"{error}", "install git")
         return
-    if files is None and (root / ".git").exists():
-        fix = f"git config --global --add safe.directory {quote(str(root.resolve()))}"
-        yield problem("git", f"git refuses {root.resolve()}, as that of another user", fix)
-        return
     if files is None:
-        yield problem("git", f"{root.resolve()} is not in a git repository", "git status")
+        yield _refused(root)
         return
     branch = git.ask(root, "symbolic-ref", "--quiet", "--short", "HEAD")
     if branch is None and check_running(root).level != "ok":
@@ -217,6 +217,18 @@ def check_git(project: Project) -> Iterator[Finding]:
         yield warning("commit", f"not committed: {few(files)}", "git add -A && git commit")
     else:
         yield ok("commit", f"{', '.join(ONE_COMMIT)} are as committed")
+
+
+def _refused(root: Path) -> Finding:
+    """Why git says nothing about the files of the project."""
+    here = root.resolve()
+    if not (root / ".git").exists():
+        return problem("git", f"{here} is not in a git repository", "git status")
+    said = git.failure(root, *STATUS)
+    if "safe.directory" in said:  # the only words of it that git does not translate
+        fix = f"git config --global --add safe.directory {quote(str(here))}"
+        return problem("git", f"git refuses {here}, as that of another user", fix)
+    return problem("git", f"git refuses {here}: {message(said)}", "git status")
 
 
 def check_identity(project: Project) -> Iterator[Finding]:
@@ -254,16 +266,7 @@ def _locked(root: Path) -> Iterator[Finding]:
 def uncommitted(root: Path) -> list[str] | None:
     """The files of ONE_COMMIT that differ from the last commit or are missing there; None outside
     git."""
-    status = git.ask(
-        root,
-        "status",
-        "--porcelain",
-        "-z",
-        "--no-renames",
-        "--untracked-files=all",
-        "--",
-        *ONE_COMMIT,
-    )
+    status = git.ask(root, *STATUS)
     return None if status is None else sorted(entry[3:] for entry in status.split("\0") if entry)
 
 
