@@ -22,7 +22,10 @@ from tokenmill.planning import fit as fitting
 from tokenmill.planning.fit import (
     CHEAPEST,
     LADDER,
+    LARGE,
+    LARGEST,
     MOST_EPOCHS,
+    MOST_EPOCHS_OF_LARGE,
     READ_BY_LARGER,
     Corpus,
     Fit,
@@ -30,6 +33,8 @@ from tokenmill.planning.fit import (
     context_for,
     epoch_seconds,
     fit,
+    most_epochs,
+    parameters_per_token,
     predicted_loss,
     vocabulary_for,
 )
@@ -195,7 +200,16 @@ def test_no_amount_of_time_lets_a_model_learn_a_text_by_heart(params: AllParams)
         for seconds in (3_600, 360_000)
     )
     assert long.work == short.work
-    assert long.work.train.epochs == MOST_EPOCHS
+    assert long.work.train.epochs == most_epochs(long.work)
+
+
+@pytest.mark.parametrize("text_bytes", [100_000, 1_000_000, 10_000_000])
+def test_no_model_is_too_large_for_its_text(params: AllParams, text_bytes: int):
+    corpus = corpus_of(params, text_bytes=text_bytes)
+    proposal = fit(corpus, params, seconds=360_000, step_seconds=step_seconds)
+    assert parameters_per_token(proposal.work) <= LARGEST
+    is_large = parameters_per_token(proposal.work) > LARGE
+    assert proposal.work.train.epochs == (MOST_EPOCHS_OF_LARGE if is_large else MOST_EPOCHS)
 
 
 def test_the_next_larger_model_must_read_the_text_often(

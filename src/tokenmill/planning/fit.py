@@ -91,8 +91,20 @@ ENOUGH_STEPS = 1000
 """The fewest steps, approximately, that a run should have, so that Muon's rate suits it."""
 
 MOST_EPOCHS = 6
-"""The most epochs. Eight gained nothing and twelve cost 4 %, for small models that read 1 MB; a
-larger one gained with fewer (docs/plan-against-reality.md)."""
+"""The most epochs. Eight gained nothing and twelve cost 4 %, for small models that read 1 MB
+(docs/plan-against-reality.md)."""
+
+LARGE = 15
+"""The number of parameters for each token of the text from which a model learns it by heart in
+fewer epochs."""
+
+MOST_EPOCHS_OF_LARGE = 4
+"""The most epochs of a large model. With 26 parameters for each token of 1 MB, five cost 0.3 %
+against four, and six 2 % (docs/plan-against-reality.md)."""
+
+LARGEST = 30
+"""The most parameters for each token of the text. With 53 of them the loss was 1 to 2 % higher than
+with 26 after three and after six epochs (docs/plan-against-reality.md)."""
 
 TRAINED_WITH: dict[str, Any] = {
     "optimizer": "muon",
@@ -226,7 +238,7 @@ class Fit:
         batch = f"{work.tokens_per_step:,} tokens a step suit so much work (DeepSeek LLM)"
         most = (
             "as many as the time allows"
-            if train.epochs < MOST_EPOCHS
+            if train.epochs < most_epochs(work)
             else "more would teach nothing"
         )
         worth = (
@@ -310,12 +322,15 @@ def _next_larger(
     step_seconds: StepSeconds,
     work: Workload,
 ) -> Workload:
-    """The training of the next larger model if it reads the text often enough, else `work`."""
+    """The training of the next larger model if it is not too large for the text and reads it often
+    enough, else `work`."""
     rung = LADDER.index((work.config.n_layer, work.config.n_embd)) + 1
     if rung == len(LADDER):
         return work
     larger = _proposal(params, text, seconds, step_seconds, shape=LADDER[rung])
-    return larger if larger and larger.train.epochs >= READ_BY_LARGER else work
+    if not larger or larger.train.epochs < READ_BY_LARGER or parameters_per_token(larger) > LARGEST:
+        return work
+    return larger
 
 
 def _is_worth_its_work(larger: TokenizedText, smaller: TokenizedText, config: ModelConfig) -> bool:
@@ -359,8 +374,18 @@ def _proposal(
     if not work.sequences:
         return None
     work = _batched(work, step_seconds, seconds)
-    epochs = min(MOST_EPOCHS, int(seconds / epoch_seconds(work, text, step_seconds(work))))
+    epochs = min(most_epochs(work), int(seconds / epoch_seconds(work, text, step_seconds(work))))
     return _changed(work, epochs=epochs) if epochs else None
+
+
+def parameters_per_token(work: Workload) -> float:
+    """The number of parameters for each token of the text."""
+    return parameter_count(work.config) / work.tokens
+
+
+def most_epochs(work: Workload) -> int:
+    """The most epochs that teach this model something."""
+    return MOST_EPOCHS_OF_LARGE if parameters_per_token(work) > LARGE else MOST_EPOCHS
 
 
 def vocabulary_for(text_bytes: int) -> int:
@@ -441,7 +466,8 @@ def workload(params: AllParams, text: TokenizedText, layers: int, width: int) ->
 def _batched(work: Workload, step_seconds: StepSeconds, seconds: float) -> Workload:
     """The training with the batch that suits the operations of this machine in the time, and the
     text."""
-    tokens = min(work.tokens_per_step * seconds / step_seconds(work), MOST_EPOCHS * work.tokens)
+    most = most_epochs(work) * work.tokens
+    tokens = min(work.tokens_per_step * seconds / step_seconds(work), most)
     of_step = min(batch_tokens_for(tokens * flops_per_token(work.config)), tokens / ENOUGH_STEPS)
     return _changed(work, batch_size=max(4, _power_of_two(of_step / work.config.context_length)))
 
