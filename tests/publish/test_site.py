@@ -11,6 +11,7 @@ import pytest
 
 from tests.publish.site_project import QUESTION, SAMPLING, make_project
 from tests.reports.data_material import HOSTILE
+from tests.runs.unfinished import begin
 from tokenmill.cli.main import main
 from tokenmill.core.errors import UserError
 from tokenmill.core.files import write_json
@@ -129,6 +130,13 @@ def test_a_report_that_does_not_fit_is_refused(
             publish(made, tmp_path / "site", SAMPLING)
     finally:
         file.write_text(report, encoding="utf-8")
+    assert not (tmp_path / "site").exists()
+
+
+def test_a_training_under_way_is_told_of(tmp_path: Path):
+    begin(tmp_path / "project")
+    with pytest.raises(UserError, match="step 18 of 20"):
+        publish(tmp_path / "project", tmp_path / "site", SAMPLING)
     assert not (tmp_path / "site").exists()
 
 

@@ -156,6 +156,7 @@ def test_ref_of_an_epoch_finds_the_model_it_measured(
         ({"rev": EXPERIMENT, "epoch": 2}, rf"there is no epoch 2 in {EXPERIMENT}: it has epoch 1"),
         ({"rev": "blest-jub"}, r"no revision or experiment blest-jub; near it: blest-jube"),
         ({"rev": "HEAD~9"}, r"no revision or experiment HEAD~9; near it: .*main"),
+        ({"rev": "epoch-9"}, r"no revision or experiment epoch-9; `dvc repro -sf report`"),
         (
             {"rev": "main", "model": Path("x")},
             r"--model names one model; leave out --epoch and --rev",

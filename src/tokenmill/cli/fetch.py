@@ -252,7 +252,9 @@ def check_listing(address: str) -> None:
             fs.fs.find(root, detail=True) if fs.isdir(root) else {root: fs.info(root)}
         )
     except FileNotFoundError:
-        raise UserError(f"{address} cannot be read: there is no such thing.") from None
+        raise UserError(
+            f"{address} cannot be read: nothing is there, or no server answers."
+        ) from None
     except Exception as error:  # each kind of server has its own
         raise UserError(f"{address} cannot be read: {first_line(error)}.") from None
     for name in files:

@@ -182,18 +182,20 @@ def _replacing(path: Path) -> Iterator[Path]:
 @contextlib.contextmanager
 def _alone_at(path: Path) -> Iterator[None]:
     """Within this block, no other process of this user on this machine is in such a block for the
-    same path."""
+    same path, where the system can lock."""
     descriptor = _lock_file()
     if fcntl is None or descriptor is None:
         yield
         return
     place = os.fsencode(path.parent.resolve() / path.name)
     byte = int.from_bytes(hashlib.sha256(place).digest()[:7], "big")
-    fcntl.lockf(descriptor, fcntl.LOCK_EX, 1, byte)
+    with contextlib.suppress(OSError):
+        fcntl.lockf(descriptor, fcntl.LOCK_EX, 1, byte)
     try:
         yield
     finally:
-        fcntl.lockf(descriptor, fcntl.LOCK_UN, 1, byte)
+        with contextlib.suppress(OSError):
+            fcntl.lockf(descriptor, fcntl.LOCK_UN, 1, byte)
 
 
 @functools.cache

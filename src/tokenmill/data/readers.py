@@ -355,15 +355,16 @@ def _table(
         wanted = [name for name in schema if name in (KEYS if columns is None else columns)]
         if not wanted:
             raise no_text(source.location, schema.names(), columns)
-        count = table.select(pl.len()).collect().item()
-        begin, end = (0, count) if place is None else (place.start, place.stop)
+        if place is None:
+            place = range(table.select(pl.len()).collect().item())
+        begin, end = place.start, place.stop
         table = table.select(_bounded(wanted, schema))
         while begin < end:
             many = min(rows, end - begin)
             found = table.slice(begin, many).collect()
             for part in found.iter_slices(PARQUET_ROWS):
                 done = begin + len(part)
-                advance(source.size * done // count - source.size * begin // count)
+                advance(source.size * done // end - source.size * begin // end)
                 begin = done
                 yield part
             if len(found) < many:  # another file by now

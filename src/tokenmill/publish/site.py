@@ -23,6 +23,7 @@ from tokenmill.publish.parts import PackedEpoch, script, tokenizer_name, tokeniz
 from tokenmill.publish.talk import POLICY, questions_of, read_report, talking_page
 from tokenmill.publish.weights import Precision, pack
 from tokenmill.runs.find import chosen_epoch, find_model
+from tokenmill.runs.under_way import unfinished
 from tokenmill.runs.writer import check_tokenizer
 
 INDEX = "index.html"
@@ -71,10 +72,12 @@ def publish(
         precision: in which matrices are stored.
 
     Raises:
-        UserError: the report is missing or of another run, an epoch is missing or damaged, or there
-            is something else in `target`.
+        UserError: the training is not finished, the report is missing or of another run, an epoch
+            is missing or damaged, or there is something else in `target`.
     """
     _refuse_others(target)
+    if run := unfinished(root):
+        raise UserError(f"{run.sentence}; a run is published when it is finished.")
     manifest = read_manifest(root / paths.MODEL)
     report = read_report(root, manifest.fingerprint)
     numbers = sorted(

@@ -330,6 +330,8 @@ def _is_whole(folder: Path, name: str) -> bool:
 
 
 def _similar(root: Path, rev: str) -> str:
+    if rev.startswith("epoch-"):
+        return "`dvc repro -sf report` writes the refs of the epochs, and --epoch N needs none."
     names = git.revisions(root)
     near = difflib.get_close_matches(rev, names, n=4, cutoff=0.5) or names[:12]
     return f"near it: {', '.join(near)}."
