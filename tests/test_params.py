@@ -97,6 +97,26 @@ def test_every_problem_is_in_one_error(write: Write):
 
 
 @pytest.mark.parametrize(
+    ("name", "value", "wanted"),
+    [
+        ("data.raw", "", "1 or more characters"),
+        ("data.raw", 7, "a text"),
+        ("clean.columns", [], "1 or more entries"),
+        ("sample", [1, 2], "names and values"),
+        ("train.schedule", 3, "names and values"),
+    ],
+)
+def test_what_a_value_must_be_is_said_in_words_of_yaml(
+    write: Write, name: str, value: Any, wanted: str
+):
+    error = refused(write(**{name.replace(".", "__"): value}))
+    assert error.parameters == [name]
+    assert wanted in str(error)
+    assert "Python" not in str(error)
+    assert "should" not in str(error)
+
+
+@pytest.mark.parametrize(
     ("name", "near"),
     [
         ("model.n_layers", "model.n_layer"),

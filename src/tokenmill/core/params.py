@@ -289,6 +289,19 @@ def _too_large(value: Any, name: str = "") -> Iterator[tuple[str, int | float]]:
         yield name, value
 
 
+MUST_BE = {
+    "dict_type": "names and values, as `name: value`",
+    "invalid_key": "a text",
+    "list_type": "a list",
+    "model_type": "names and values, as `name: value`",
+    "string_too_short": "a text of {min_length} or more characters",
+    "string_type": "a text",
+    "too_long": "a list of at most {max_length} entries",
+    "too_short": "a list of {min_length} or more entries",
+}
+"""What a value must be, by the kind of pydantic's error, where its own words speak of Python."""
+
+
 def _sentence(view: type[Section], details: ErrorDetails) -> str:
     """One problem as a sentence: name, value, way out."""
     loc = details["loc"]
@@ -296,6 +309,8 @@ def _sentence(view: type[Section], details: ErrorDetails) -> str:
     value = details["input"]
     name = _name(loc)
     message = details["msg"].removeprefix("Input should be ").removeprefix("Value error, ")
+    if kind in MUST_BE:
+        message = MUST_BE[kind].format_map(details.get("ctx", {}))
     if kind == "extra_forbidden":
         section = _section(view, loc[:-1])
         near = difflib.get_close_matches(str(loc[-1]), section.model_fields if section else (), n=1)
