@@ -10,6 +10,7 @@ from tokenmill.schema import (
     check_all,
     refuse_missing_text,
     refuse_wrong_benchmarks,
+    refuse_wrong_filters,
     refuse_wrong_prompts,
     with_way_back,
 )
@@ -20,6 +21,7 @@ def main() -> None:
     with with_way_back():
         params = check_all()
         refuse_missing_text(params)
+        refuse_wrong_filters(params)
         refuse_wrong_prompts(params)
         refuse_wrong_benchmarks(params)
     files.write_text(paths.CHECKED, "params.yaml was checked\n")

@@ -25,6 +25,7 @@ from tokenmill.schema import (
     RuntimeSection,
     check_all,
     refuse_missing_text,
+    refuse_wrong_filters,
     way_back,
     with_way_back,
 )
@@ -114,6 +115,14 @@ def test_what_a_value_must_be_is_said_in_words_of_yaml(
     assert wanted in str(error)
     assert "Python" not in str(error)
     assert "should" not in str(error)
+
+
+def test_an_unknown_language_is_refused_before_any_text_is_read(write: Write):
+    refuse_wrong_filters(check_all(write(clean__filters__languages=["en", "de"])))
+    with pytest.raises(ParamsError) as refused:
+        refuse_wrong_filters(check_all(write(clean__filters__languages=["en", "xx"])))
+    assert refused.value.parameters == ["clean.filters.languages"]
+    assert "(xx)" in str(refused.value)
 
 
 @pytest.mark.parametrize(

@@ -195,6 +195,14 @@ def _check_mixture(mixture: Mapping[str, float], sources: set[str]) -> None:
         raise ParamsError(PARAMS_FILE, [("data.mixture", str(error))]) from None
 
 
+def refuse_wrong_filters(params: AllParams) -> None:
+    """Refuse a language that the stage `clean` would refuse."""
+    try:
+        params.clean.filters.refuse_unknown_languages()
+    except UserError as error:
+        raise ParamsError(PARAMS_FILE, [("clean.filters.languages", str(error))]) from None
+
+
 def refuse_wrong_prompts(params: AllParams) -> None:
     """Refuse a file of prompts beside the raw text that the stage `evaluate` would refuse, hours
     later."""
