@@ -27,7 +27,7 @@ from bench.harness import RowFile, section
 from tokenmill.core import paths
 from tokenmill.core.files import sha256_of, write_json, write_text
 from tokenmill.evaluation.generate import Sampling
-from tokenmill.evaluation.results import Evaluation, read_evaluation
+from tokenmill.evaluation.results import EpochResult, Evaluation, read_evaluation
 from tokenmill.formats.tokenizer import SPECIAL_TOKENS, read_tokenizer
 from tokenmill.model.config import ModelConfig
 from tokenmill.model.gpt import GPT
@@ -129,7 +129,10 @@ def write_project(root: Path, model: GPT) -> None:
     """As much of a project as `publish` reads: a page with nothing but the place to talk, and one
     epoch."""
     write_text(root / paths.RUN_REPORT, REPORT)
-    write_json(root / paths.EVALUATION, {"questions": [], "epochs": []})
+    losses = dict.fromkeys(("train_loss", "val_loss", "perplexity", "bits_per_byte"), 1.0)
+    result = EpochResult(epoch=1, answers=[], **losses)
+    evaluation = Evaluation(questions=[], epochs=[result])
+    write_json(root / paths.EVALUATION, evaluation.model_dump())
     write_text(root / paths.TOKENIZER, character_table(model.config.vocab_size))
     save_weights(model, root / paths.MODEL / "epoch-1")
     manifest = {
