@@ -174,7 +174,7 @@ class Timing:
 
 
 def _timing_line(step: int, total: Cost, tokens_per_second: float) -> str:
-    units, money = ("" if value is None else f"{value:.6g}" for value in (total.units, total.money))
+    units, money = ("" if value is None else f"{value:.9g}" for value in (total.units, total.money))
     return f"{step},{total.seconds:.3f},{tokens_per_second:.0f},{units},{money}\n"
 
 

@@ -170,7 +170,7 @@ def add_json(parser: argparse._ActionsContainer) -> None:
 
 
 MOST = 10**15
-"""The largest number on a command line: tokens, operations a second, money."""
+"""The largest number on a command line (tokens, operations a second, money), as in params.yaml."""
 
 MOST_THINGS = 10_000
 """The most things that a command makes or looks at one by one."""
@@ -215,7 +215,7 @@ def file_name(text: str) -> str:
     """Parse the name of a file or folder, which leads nowhere else."""
     if not re.fullmatch(r"\w[\w.-]*", text):
         raise argparse.ArgumentTypeError(
-            f"{text!r} is no name of a folder; take letters, digits, dots and dashes"
+            f"{text!r} is no name of a file or folder; take letters, digits, dots and dashes"
         )
     return text
 

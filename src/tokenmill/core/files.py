@@ -76,7 +76,7 @@ def open_regular(path: Path, *, follow: bool = True) -> BufferedReader:
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
         raise UserError(
-            f"{path} is no regular file (a pipe, a device or a folder), which must be there."
+            f"{path} is no regular file (a pipe, a device or a folder); put a file in its place."
         )
     return os.fdopen(descriptor, "rb")
 

@@ -80,13 +80,12 @@ def _rows_in(
     """
     is_over = False
 
-    def and_one_more() -> Iterator[str]:
+    def one_more() -> Iterator[str]:
         nonlocal is_over
-        yield from lines
         is_over = True
         yield "."
 
-    rows = csv.reader(and_one_more(), delimiter=delimiter)
+    rows = csv.reader(itertools.chain(lines, one_more()), delimiter=delimiter)
     begin = 1
     try:
         for row in rows:

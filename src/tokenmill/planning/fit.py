@@ -5,7 +5,8 @@ The model is a step on a ladder of depths, as in nanochat, where one number sets
 steps that the time allows, the one with the lowest loss by scaling laws is taken: Hoffmann et al.
 2022 (Chinchilla) for new text, Muennighoff et al. 2023 for text that is read again. The laws were
 fitted on larger models; docs/plan-against-reality.md compares them with trained small ones. Where
-even the next larger model reads the text several times, it learns more, and is taken.
+even the next larger model reads the text several times, it learns more, and is taken, unless it is
+large enough to learn the text by heart.
 """
 
 import functools
