@@ -80,10 +80,8 @@ def test_excluded_time_counts_in_the_cost_but_not_the_rate(tmp_path: Path):
     timing = Timing(tmp_path, step=0, tokens=0, prices=COLAB)
     with timing.excluded():
         time.sleep(0.2)
-    time.sleep(0.01)
     rate = timing.interval(step=1, tokens=100)
-    assert timing.total.seconds > 0.2
-    assert rate > 100 / 0.2
+    assert 0 < 100 / rate <= timing.total.seconds - 0.2
 
 
 def test_without_a_folder_times_are_counted_but_not_written(tmp_path: Path):

@@ -71,7 +71,7 @@ def test_items_are_read_in_the_caller_and_bounded(threads: int, taken: int) -> N
 def test_all_threads_work() -> None:
     together = threading.Barrier(3)
     assert (
-        list(ThreadExecutor(threads=3).map(lambda _: together.wait(timeout=10) >= 0, range(6)))
+        list(ThreadExecutor(threads=3).map(lambda _: together.wait(timeout=60) >= 0, range(6)))
         == [True] * 6
     )
 
@@ -84,7 +84,7 @@ def test_closing_cancels_waiting_items_and_ends_threads() -> None:
     def function(item: int) -> int:
         begun.append(item)
         threads.add(threading.current_thread())
-        return item if item == 0 else go.wait(timeout=10)
+        return item if item == 0 else go.wait(timeout=60)
 
     with ThreadExecutor(threads=1) as executor:
         results = executor.map(function, range(100))

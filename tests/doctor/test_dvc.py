@@ -3,6 +3,7 @@
 import os
 import socket
 from pathlib import Path
+from threading import Event
 
 import pytest
 
@@ -168,9 +169,12 @@ class TestPipeline:
     def test_long_comparison_is_not_awaited(
         self, repository: Repository, monkeypatch: pytest.MonkeyPatch
     ):
-        monkeypatch.setattr(dvc, "STATUS_TIMEOUT", 0.0)
+        never = Event()
+        monkeypatch.setattr(dvc, "STATUS_TIMEOUT", 0.01)
+        monkeypatch.setattr(dvc, "_outdated", lambda _: never.wait())
         project = opened(repository)
         finding = single(dvc.check_pipeline, project)
+        never.set()
         assert (finding.level, finding.fix) == ("warning", "dvc status")
         assert project.outdated is None, "everything may be outdated"
 
@@ -179,5 +183,7 @@ def test_timeout_passes_results_and_errors_on():
     assert dvc.with_timeout(10, lambda: 1) == 1
     with pytest.raises(ZeroDivisionError):
         dvc.with_timeout(10, lambda: 1 // 0)
+    never = Event()
     with pytest.raises(TimeoutError):
-        dvc.with_timeout(0.01, lambda: __import__("time").sleep(1))
+        dvc.with_timeout(0.01, never.wait)
+    never.set()

@@ -71,11 +71,11 @@ def wait_for_progress(project: Project) -> None:
 
 def wait_for(what: Callable[[], Found | None]) -> Found:
     """Ask again until the answer is neither None nor False."""
-    for _ in range(1200):
+    for _ in range(6000):
         if found := what():
             return found
         time.sleep(0.05)
-    raise AssertionError("waited a minute in vain")
+    raise AssertionError("waited five minutes in vain")
 
 
 def steps(project: Project) -> list[str]:

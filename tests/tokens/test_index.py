@@ -23,14 +23,16 @@ SPLITS = [
     TokenizeParams(split=split, val_fraction=0.3) for split in ("hash", "ends", "tail", "auto")
 ]
 
-SLOWLY = """
-import sys, time
+STOPPING = """
+import itertools, sys, threading
 from pathlib import Path
 from tokenmill.tokens import index as module
 from tokenmill.tokens.params import TokenizeParams
 
-sort = module.divsufsort
-module.divsufsort = lambda content: time.sleep(0.03) or sort(content)
+sort, sorted_parts, parts = module.divsufsort, itertools.count(), int(sys.argv[6])
+module.divsufsort = lambda content: (
+    sort(content) if next(sorted_parts) < parts else threading.Event().wait()
+)
 clean, tokens, tokenizer_file, out = map(Path, sys.argv[1:5])
 module.build_index(
     clean=clean,
@@ -113,10 +115,10 @@ def test_a_killed_stage_leaves_the_index_as_it_was(
     """However many parts it has written; and the next run leaves nothing else."""
     out = index_here(tmp_path, prose, bpe_file, SPLITS[0])
     before = contents(out)
-    command = [sys.executable, "-c", SLOWLY, prose, tmp_path / "tokens", bpe_file, out, "500"]
+    command = [sys.executable, "-c", STOPPING, prose, tmp_path / "tokens", bpe_file, out, "500"]
     environment = {"PYTHONPATH": f"{ROOT / 'src'}:{ROOT}", "PATH": "/usr/bin:/bin"}
     for parts in (1, 3, 6):
-        child = subprocess.Popen(command, env=environment)
+        child = subprocess.Popen([*command, str(parts)], env=environment)
         while len(list(tmp_path.glob(".index.tmp/*.sa"))) < parts:
             assert child.poll() is None
             time.sleep(0.005)
@@ -124,7 +126,7 @@ def test_a_killed_stage_leaves_the_index_as_it_was(
         child.wait()
         assert contents(out) == before
     names = {path.name for path in tmp_path.iterdir()}
-    subprocess.run(command, env=environment, check=True)
+    subprocess.run([*command, "1000"], env=environment, check=True)
     assert {path.name for path in tmp_path.iterdir()} == names - {".index.tmp"}
     quiet = index_here(tmp_path / "quiet", prose, bpe_file, SPLITS[0], part_bytes=500)
     assert contents(out) == contents(quiet)

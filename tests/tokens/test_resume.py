@@ -18,15 +18,21 @@ from tokenmill.tokens import pack as pack_module
 from tokenmill.tokens.params import TokenizeParams
 
 SLOWLY = """
-import sys, time
+import itertools, sys, threading, time
 from pathlib import Path
 from tests.tokens.packing import pack_here
 from tokenmill.tokens import pack as module
 from tokenmill.tokens.params import TokenizeParams
 
-encode = module.encode_batch
-module.encode_batch = lambda *batch, **given: time.sleep(0.02) or encode(*batch, **given)
-paths = map(Path, sys.argv[1:])
+def slowly(*batch, **given):
+    if next(begun) >= shards:
+        threading.Event().wait()
+    time.sleep(0.02)
+    return encode(*batch, **given)
+
+encode, begun, shards = module.encode_batch, itertools.count(), int(sys.argv[4])
+module.encode_batch = slowly
+paths = map(Path, sys.argv[1:4])
 pack_here(*paths, TokenizeParams(split="tail", val_fraction=0.3))
 """
 TAIL = TokenizeParams(split="tail", val_fraction=0.3)
@@ -56,21 +62,20 @@ def test_a_killed_stage_encodes_only_the_rest(
     clean = write_clean(tmp_path / "clean", PROSE, shard_bytes=200)
     shards = len(list(clean.iterdir()))
     assert shards > 30
+    finished = int(0.7 * shards)
     pack_here(clean, bpe_file, tmp_path / "quiet", TAIL)
     encoded.clear()
     out = tmp_path / "packed"
     child = subprocess.Popen(
-        [sys.executable, "-c", SLOWLY, clean, bpe_file, out],
+        [sys.executable, "-c", SLOWLY, clean, bpe_file, out, str(finished)],
         env={"PYTHONPATH": f"{ROOT / 'src'}:{ROOT}", "PATH": "/usr/bin:/bin"},
     )
     results = results_of(out)
-    while len(list(results.glob("*.json"))) < 0.7 * shards:
+    while len(list(results.glob("*.json"))) < finished:
         assert child.poll() is None
         time.sleep(0.005)
     child.send_signal(signal.SIGKILL)
     child.wait()
-    finished = len(list(results.glob("[!.]*.json")))
-    assert finished < shards
     assert not out.exists()
     pack_here(clean, bpe_file, out, TAIL)
     assert len(encoded) == shards - finished
@@ -110,7 +115,7 @@ def test_a_second_run_waits_for_the_first(
     clean = write_clean(tmp_path / "clean", PROSE, shard_bytes=200)
     out = tmp_path / "packed"
     child = subprocess.Popen(
-        [sys.executable, "-c", SLOWLY, clean, bpe_file, out],
+        [sys.executable, "-c", SLOWLY, clean, bpe_file, out, "1000"],
         env={"PYTHONPATH": f"{ROOT / 'src'}:{ROOT}", "PATH": "/usr/bin:/bin"},
     )
     while not list(results_of(out).glob("*.json")):

@@ -25,11 +25,11 @@ def bpe(vocab_size: int = 400, sample_bytes: int = 10**6) -> TokenizerParams:
 
 def test_one_run_of_a_letter_is_learned_in_seconds(corpus: Corpus, tmp_path: Path) -> None:
     clean = corpus(["a" * 400_000, " " * 400_000, "The word. " * 100])
-    started = time.monotonic()
+    before = time.process_time()
     train_tokenizer(
         clean, tmp_path / "t.json", TokenizerParams(type="bpe", vocab_size=300, sample_bytes=10**6)
     )
-    assert time.monotonic() - started < 20
+    assert time.process_time() - before < 20, "of the processor, in all threads"
 
 
 def test_same_corpus_same_bytes_in_another_process(
