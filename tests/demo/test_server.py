@@ -207,7 +207,7 @@ def test_address_can_be_opened(host: str, public: bool):
         where = urllib.parse.urlsplit(server.url(listener))
         assert where.hostname
         assert where.port
-        socket.create_connection((where.hostname, where.port), timeout=5).close()
+        socket.create_connection((where.hostname, where.port), timeout=60).close()
 
 
 def test_without_a_project_or_models_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

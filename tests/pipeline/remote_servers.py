@@ -100,7 +100,7 @@ def sshd(folder: Path) -> Iterator[tuple[str, Path]]:
 
 
 def _wait_for(port: int) -> None:
-    for _ in range(200):
+    for _ in range(1200):
         with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=1):
             return
         time.sleep(0.05)

@@ -107,7 +107,7 @@ class Trainer:
 
     def until(self, ready: Callable[[], bool]) -> None:
         """Wait for something that the trainer does."""
-        end = time.monotonic() + 60
+        end = time.monotonic() + 300
         while not ready():
             assert time.monotonic() < end, self.said
             time.sleep(0.002)
