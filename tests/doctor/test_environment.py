@@ -167,7 +167,11 @@ def test_git_says_itself_why_it_fails(repository: Repository):
 @pytest.mark.skipif(
     not hasattr(os, "geteuid") or os.geteuid() != 0, reason="only root gives files to another user"
 )
-def test_a_repository_of_another_user_is_told_from_others(repository: Repository):
+def test_a_repository_of_another_user_is_told_from_others(
+    repository: Repository, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv("GIT_CONFIG_NOSYSTEM", "1")
+    monkeypatch.setenv("GIT_CONFIG_GLOBAL", os.devnull)
     for path in (repository.root, repository.root / ".git"):
         os.chown(path, 4321, 4321)
     finding = single(environment.check_git, Project(repository.root))

@@ -7,18 +7,25 @@ from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from tests.evaluation.trained import ANSWER, make_tokenizer_file, train_a_model
+from tests.tokens.clean_text import write_clean
+from tests.tokens.packing import pack_here
 from tokenmill.core.errors import UserError
 from tokenmill.core.files import rounded
 from tokenmill.evaluation.evaluate import HeldOutAnswers, ask_held_out, evaluate
 from tokenmill.evaluation.prompts import EvaluateParams
 from tokenmill.evaluation.results import Evaluation
 from tokenmill.formats.chat import TURN_END, Document, render_chat
+from tokenmill.formats.token_file import read_metadata
 from tokenmill.formats.tokenizer import read_tokenizer
 from tokenmill.model.manifest import MANIFEST
+from tokenmill.model.sequences import token_losses
 from tokenmill.reports import page
+from tokenmill.tokens.params import TokenizeParams
+from tokenmill.tokens.unpack import unpack
 
 CHAT = render_chat(
     [("user", "count?"), ("assistant", "two one"), ("user", "count?"), ("assistant", "one")]
@@ -96,6 +103,29 @@ def test_losses_are_those_that_training_measured(made: Path):
         assert metrics["bits_per_byte"] == pytest.approx(row["val_bits_per_byte"], rel=1e-5)
         assert metrics["perplexity"] == pytest.approx(row["val_perplexity"], rel=1e-5)
         assert metrics["overfit"] == rounded(result.val_loss - result.train_loss)
+
+
+def test_of_a_book_only_the_beginning_is_measured(
+    made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """The training text is one document, a hundred times as long as the validation text."""
+    shutil.copytree(made, tmp_path, dirs_exist_ok=True)
+    shutil.rmtree(tmp_path / "tokens")
+    clean = write_clean(tmp_path / "book", ["one two " * 1000, "one two " * 10])
+    split = TokenizeParams(split="tail", val_fraction=0.01)
+    pack_here(clean, tmp_path / "tokenizer.json", tmp_path / "packed", split)
+    unpack(tmp_path / "packed", tmp_path / "tokens")
+    counts = list[int]()
+
+    def counted(*given: Any, **how: Any) -> np.ndarray:
+        losses = token_losses(*given, **how)
+        counts.append(len(losses))
+        return losses
+
+    monkeypatch.setattr("tokenmill.evaluation.evaluate.token_losses", counted)
+    measured(tmp_path)
+    val = read_metadata(tmp_path / "tokens").val.tokens
+    assert counts == [2 * val + 1, val] * 2
 
 
 def test_same_model_gives_the_same_results(made: Path):

@@ -1,12 +1,16 @@
 """The mean loss of a model over sequences, and what is derived from it."""
 
 import math
+import os
+import subprocess
+import sys
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
+from tests.imports import ROOT
 from tests.model.small import small_config
 from tokenmill.model import sequences
 from tokenmill.model.device import Compute
@@ -116,6 +120,41 @@ def test_losses_of_tokens_are_those_of_the_mean(
     last = WholeText(ids[-5:], context_length=12, device=CPU.device)
     alone = mean_loss(model, last, np.arange(1), micro_batch=1, compute=CPU)
     assert losses[-4:].mean() == pytest.approx(alone, rel=1e-6)
+
+
+MEASURED = """
+import resource
+import numpy as np
+import torch
+from tests.model.small import small_config
+from tokenmill.model.device import Compute, configure_process
+from tokenmill.model.gpt import build
+from tokenmill.model.sequences import WholeText, mean_loss, token_losses
+
+compute = Compute(device=torch.device("cpu"), precision=torch.bfloat16)
+configure_process(compute)
+shape = {"vocab_size": 4096, "context_length": 256, "n_embd": 64}
+model = build(small_config("modern", **shape), seed=0)
+for parts in (8, 40):
+    ids = np.arange(parts * 4 * 256 + 1, dtype=np.int32) % 4096
+    text = WholeText(ids, context_length=256, device=compute.device)
+    token_losses(model, text, micro_batch=4, compute=compute)
+    mean_loss(model, text, np.arange(text.count), micro_batch=4, compute=compute)
+    print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
+"""
+"""Prints the peak of memory after a text, and after one that is five times as long. A part has 16
+MiB of logits."""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="KiB are Linux's unit")
+def test_a_longer_text_needs_no_more_memory():
+    said = subprocess.check_output(
+        [sys.executable, "-c", MEASURED],
+        env=os.environ | {"PYTHONPATH": f"{ROOT / 'src'}:{ROOT}"},
+        text=True,
+    )
+    short, long = map(int, said.split())
+    assert long < short + (100 << 10)
 
 
 def test_bits_per_byte_by_hand():

@@ -188,7 +188,7 @@ def _read_part(
 
 def _blocks_at(source: Source, place: range) -> Iterator[bytes]:
     at_once = FORMATS[source.format].read_at_once
-    size = len(place) if at_once and len(place) <= POLARS_BYTES else BLOCK_BYTES
+    size = max(len(place), 1) if at_once and len(place) <= POLARS_BYTES else BLOCK_BYTES
     with opened(source) as file:
         file.seek(place.start)
         for begin in range(place.start, place.stop, size):

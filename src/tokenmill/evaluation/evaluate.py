@@ -80,21 +80,25 @@ def evaluate(
     manifest.check_tokenizer(tokenizer.sha256, str(tokenizer_file))
     compute = choose_compute(device, manifest.train.precision)
     configure_process(compute)
-    texts = _measured_texts(tokens, tokenizer_file, manifest)
+    val = measured_text(tokens, "val", tokenizer_file, at_most=manifest.train.validation_bytes)
+    texts: dict[Split, np.ndarray] = {
+        "train": _training_text(tokens, tokenizer_file, val),
+        "val": val.ids,
+    }
     entries = chosen_prompts(
         params, raw, tokens, tokenizer, context_length=manifest.model.context_length
     )
     prompts = encode_prompts(entries, tokenizer, context_length=manifest.model.context_length)
-    documents = MeasuredDocuments(texts["val"], tokenizer, metadata.sources("val"))
+    documents = MeasuredDocuments(val, tokenizer, metadata.sources("val"))
     results = []
     with Progress("evaluate", manifest.epochs, "epoch") as progress:
         for epoch in range(1, manifest.epochs + 1):
             model = load_model(models / f"epoch-{epoch}", str(compute.device))
             losses: dict[Split, np.ndarray] = {
-                split: _losses(model, text, manifest, compute) for split, text in texts.items()
+                split: _losses(model, ids, manifest, compute) for split, ids in texts.items()
             }
             answers = [answer(model, tokenizer, prompt, params) for prompt in prompts]
-            results.append(_result(epoch, losses, answers, texts["val"].bytes))
+            results.append(_result(epoch, losses, answers, val.bytes))
             documents.add(losses["val"])
             progress.advance(1)
     questions = [prompt.question for prompt in prompts]
@@ -123,20 +127,17 @@ def _result(
     )
 
 
-def _measured_texts(
-    tokens: Path, tokenizer_file: Path, manifest: Manifest
-) -> dict[Split, MeasuredText]:
-    """The text of each split on which the losses are measured: about as many bytes of both."""
-    val = measured_text(tokens, "val", tokenizer_file, at_most=manifest.train.validation_bytes)
+def _training_text(tokens: Path, tokenizer_file: Path, val: MeasuredText) -> np.ndarray:
+    """The ids of the training text on which losses are measured: documents of about as many bytes
+    as those of the validation text. A document may be a book of any length, so at most twice as
+    many tokens count."""
     train = measured_text(tokens, "train", tokenizer_file, at_most=val.bytes)
-    return {"train": train, "val": val}
+    return train.ids[: 2 * len(val.ids)]
 
 
-def _losses(model: GPT, text: MeasuredText, manifest: Manifest, compute: Compute) -> np.ndarray:
+def _losses(model: GPT, ids: np.ndarray, manifest: Manifest, compute: Compute) -> np.ndarray:
     """The loss of each target of a text, in nats."""
-    sequences = WholeText(
-        text.ids, context_length=manifest.model.context_length, device=compute.device
-    )
+    sequences = WholeText(ids, context_length=manifest.model.context_length, device=compute.device)
     return token_losses(model, sequences, micro_batch=manifest.train.batch_size, compute=compute)
 
 

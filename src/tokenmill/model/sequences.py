@@ -9,7 +9,7 @@ layers: inputs, targets, and where the text of each position starts.
 
 import math
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TypeVar
 
 import numpy as np
@@ -230,13 +230,18 @@ def token_losses(model: GPT, text: WholeText, *, micro_batch: int, compute: Comp
     model.eval()
     logits = text.heaviest * model.config.vocab_size
     micro_batch = min(micro_batch, max(1, LOGITS_AT_A_TIME // logits))
-    losses = by_parts(
-        np.arange(text.count),
+    everything = np.arange(text.count)
+    losses = np.empty(text.weight(everything), dtype=np.float32)
+    begin = 0
+    for part in by_parts(
+        everything,
         lambda index: _losses_of_each(model, text, index, compute),
         micro_batch=micro_batch,
-    )
+    ):
+        losses[begin : begin + len(part)] = part
+        begin += len(part)
     model.train(was_training)
-    return np.concatenate(losses)
+    return losses
 
 
 def _losses_of_each(model: GPT, text: WholeText, index: np.ndarray, compute: Compute) -> np.ndarray:
@@ -257,21 +262,25 @@ def by_parts(
     *,
     micro_batch: int,
     shrink: bool = True,
-) -> list[Done]:
+) -> Iterator[Done]:
     """What `work` makes of the numbers `index`, at most `micro_batch` of them at a time. That is
-    halved when memory runs out, if `shrink`."""
-    done: list[Done] = []
+    halved when memory runs out, if `shrink`.
+
+    A caller should copy each result into one place. A small result that stays lies where the large
+    tensors of the next part would fit, so memory would grow by these tensors with every part.
+    """
     start = 0
     while start < len(index):
         part = index[start : start + micro_batch]
         try:
-            done.append(work(part))
-            start += len(part)
+            done = work(part)
         except Exception as error:
             if not is_out_of_memory(error) or micro_batch == 1 or not shrink:
                 raise
             micro_batch //= 2
-    return done
+        else:
+            yield done
+            start += len(part)
 
 
 @torch.no_grad()
@@ -293,7 +302,9 @@ def mean_loss(
     """
     was_training = model.training
     model.eval()
-    done = by_parts(
+    losses = torch.empty(len(index), device=compute.device)
+    weights = list[int]()
+    for loss, weight in by_parts(
         index,
         lambda part: (
             loss_on(model, sequences, part, micro_batch=micro_batch, compute=compute),
@@ -301,10 +312,11 @@ def mean_loss(
         ),
         micro_batch=micro_batch,
         shrink=shrink,
-    )
+    ):
+        losses[len(weights)] = loss
+        weights.append(weight)
     model.train(was_training)
-    losses, weights = zip(*done, strict=True)
-    return float(np.average(torch.stack(losses).cpu().double().numpy(), weights=weights))
+    return float(np.average(losses[: len(weights)].cpu().double().numpy(), weights=weights))
 
 
 def bits_per_byte(loss: float, *, tokens: int, text_bytes: int) -> float:
