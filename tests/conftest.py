@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
+from tests.isolation import isolate
 from tests.leftovers import pytest_sessionstart
 
 __all__ = ["pytest_sessionstart"]
@@ -21,6 +22,8 @@ __all__ = ["pytest_sessionstart"]
 # to send them one.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+isolate()
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # several test processes share the cores
 

@@ -23,8 +23,6 @@ def git(*arguments: str) -> str:
 def empty(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path.parent))
-    for name, value in (("GIT_CONFIG_GLOBAL", "/dev/null"), ("GIT_CONFIG_SYSTEM", "/dev/null")):
-        monkeypatch.setenv(name, value)
     Path("params.yaml").write_text("train: {epochs: 3}\n")
     return tmp_path
 

@@ -2,6 +2,7 @@
 
 import shutil
 import subprocess
+from shlex import quote
 
 import pytest
 
@@ -50,7 +51,7 @@ def test_bash_completes(
 ):
     (tmp_path / "params.yaml").touch()
     (tmp_path / "script").write_text(scripts["bash"])
-    asked = ASK.format(script=tmp_path / "script", words=words, typed=typed)
+    asked = ASK.format(script=quote(str(tmp_path / "script")), words=words, typed=typed)
     done = subprocess.run(
         ["bash", "-c", asked], cwd=tmp_path, capture_output=True, text=True, check=True
     )

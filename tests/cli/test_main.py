@@ -195,7 +195,7 @@ def test_mistyped_command_line_names_the_nearest_word(
 
 
 def test_a_closed_pipe_ends_the_command_quietly(root: Path):
-    command = f"{sys.executable} -m tokenmill params | true; echo ${{PIPESTATUS[0]}}"
+    command = f"{shlex.quote(sys.executable)} -m tokenmill params | true; echo ${{PIPESTATUS[0]}}"
     done = subprocess.run(
         ["bash", "-c", command],
         cwd=root,

@@ -19,6 +19,7 @@ from tokenmill.doctor.environment import Finding, Project
 from tokenmill.formats.token_file import read_metadata
 from tokenmill.model.device import Compute
 from tokenmill.schema import check_all
+from tokenmill.words.units import override
 
 
 @pytest.fixture
@@ -56,7 +57,8 @@ def test_text_outside_needs_an_absolute_path(project: Project, tmp_path: Path):
     texts.mkdir()
     (texts / "a.txt").write_text("12345")
     finding = with_raw(project, f"../{texts.name}")
-    assert (finding.level, finding.fix) == ("warning", f"dvc exp run -S data.raw={texts.resolve()}")
+    fix = f"dvc exp run {override('data.raw', str(texts.resolve()))}"
+    assert (finding.level, finding.fix) == ("warning", fix)
     assert with_raw(project, str(texts)) == Finding("ok", "text", f"{texts}: 1 file, 5 bytes")
     assert project.raw
     assert [source.size for source in project.raw.sources] == [5]

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from shlex import quote
 
 import pytest
 
@@ -115,8 +116,6 @@ def test_a_git_without_an_identity_is_named(
     repository: Repository, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ):
     project = Project(repository.root)
-    monkeypatch.setenv("HOME", str(tmp_path / "nobody"))
-    monkeypatch.setenv("GIT_CONFIG_NOSYSTEM", "1")
     for name in ("NAME", "EMAIL"):
         monkeypatch.delenv(f"GIT_COMMITTER_{name}", raising=False)
     assert single(environment.check_identity, project).name == "identity"
@@ -170,7 +169,6 @@ def test_git_says_itself_why_it_fails(repository: Repository):
 def test_a_repository_of_another_user_is_told_from_others(
     repository: Repository, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setenv("GIT_CONFIG_NOSYSTEM", "1")
     monkeypatch.setenv("GIT_CONFIG_GLOBAL", os.devnull)
     for path in (repository.root, repository.root / ".git"):
         os.chown(path, 4321, 4321)
@@ -216,4 +214,4 @@ class TestRuns:
     def test_damaged_lock_is_to_be_removed(self, tmp_path: Path, text: str):
         path = self.lock(tmp_path, text)
         finding = environment.check_running(tmp_path)
-        assert (finding.level, finding.fix) == ("problem", f"rm {path}")
+        assert (finding.level, finding.fix) == ("problem", f"rm {quote(str(path))}")

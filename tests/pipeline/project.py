@@ -12,6 +12,7 @@ from typing import Any
 from ruamel.yaml import YAML
 
 from tests.imports import ROOT
+from tests.isolation import SETTINGS
 from tests.pipeline.dvc_server import forking
 
 SMALL: dict[str, Any] = {
@@ -69,6 +70,7 @@ class Project:
         env = {
             key: value for key, value in os.environ.items() if not key.startswith(("DVC_", "GIT_"))
         }
+        env |= SETTINGS
         env["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{env['PATH']}"
         identity = {"NAME": "Test", "EMAIL": "test@example.org"}
         return env | {

@@ -65,10 +65,10 @@ def test_a_cpu_compiles_for_long_epochs_whatever_their_number(epochs: int):
 
 def test_the_choice_and_its_reason_are_a_sentence(monkeypatch: pytest.MonkeyPatch):
     large = work(10**12)
-    assert str(choose_compilation("auto", CPU, work(10**7))).startswith("off: an epoch takes ")
-    assert str(choose_compilation("auto", CUDA, large)).startswith("on, recorded: ") == (
-        not missing_compiler(CUDA)
-    )
+    with monkeypatch.context() as patch:
+        patch.setattr("tokenmill.training.compile.missing_compiler", lambda _: None)
+        assert str(choose_compilation("auto", CPU, work(10**7))).startswith("off: an epoch takes ")
+        assert str(choose_compilation("auto", CUDA, large)).startswith("on, recorded: ")
     assert str(choose_compilation("off", CUDA, large)) == "off: runtime.compile says so"
     monkeypatch.setenv("PATH", os.devnull)
     for name in ("CC", "CXX"):
@@ -125,7 +125,10 @@ def test_a_gpu_records_steps_that_wait_for_the_host():
     assert not choose_compilation("off", CUDA, work(10**7)).recorded
 
 
-def test_a_run_says_what_it_chose(here: Path, tokens: Path, said: io.StringIO):
+def test_a_run_says_what_it_chose(
+    here: Path, tokens: Path, said: io.StringIO, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("tokenmill.training.compile.missing_compiler", lambda _: None)
     run(tokens, here / "model", epochs=1, runtime={"compile": "auto"})
     assert (
         "compile    off: an epoch takes 0.0 TFLOP, and compiling for a CPU pays from 100 on"
@@ -133,6 +136,17 @@ def test_a_run_says_what_it_chose(here: Path, tokens: Path, said: io.StringIO):
     )
 
 
+def test_a_cpu_compiles_on_no_path_with_a_space(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    for name in ("gcc", "g++"):
+        (tmp_path / name).touch(mode=0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr("tokenmill.training.compile.PYTHON_HEADER", tmp_path / "gcc")
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "My Drive"))
+    assert "space" in (missing_compiler(CPU) or "")
+    assert missing_compiler(CUDA) is None
+
+
+@pytest.mark.skipif(missing_compiler(CPU) is not None, reason="no compiler here")
 @pytest.mark.parametrize("architecture", get_args(Architecture))
 def test_what_a_cpu_compiles_begins_behind_the_lookups(
     architecture: str, monkeypatch: pytest.MonkeyPatch

@@ -82,9 +82,10 @@ def test_a_batch_is_one_operation_whatever_its_size(
 
 
 def test_compilation_and_precision_are_said_with_their_reason(
-    here: Path, tokens: Path, said: io.StringIO
+    here: Path, tokens: Path, said: io.StringIO, monkeypatch: pytest.MonkeyPatch
 ):
     """Both were off by accident for days, and nothing said so."""
+    monkeypatch.setattr("tokenmill.training.compile.missing_compiler", lambda _: None)
     run(tokens, here / "model", precision="auto", runtime={"compile": "auto"})
     lines = {
         line.split()[0]: line for line in said.getvalue().splitlines() if line.startswith("  ")

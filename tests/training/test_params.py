@@ -49,7 +49,7 @@ def test_rate_falls_with_the_width(tmp_path: Path, optimizer: str, falls: float)
 
 def test_wrong_model_is_the_only_complaint(tmp_path: Path):
     with pytest.raises(
-        UserError, match=r"^\S+: model\.n_embd \(0\) must be greater than or equal to 1\.$"
+        UserError, match=r"^[^:]+: model\.n_embd \(0\) must be greater than or equal to 1\.$"
     ):
         check_all(written(tmp_path, n_embd=0))
 

@@ -160,7 +160,8 @@ class Handler(BaseHTTPRequestHandler):
 
     def _is_refused(self) -> bool:
         """Refuse a request that another page sends, or that was sent to another host."""
-        hosts = self.headers.get_all("Host", [])
+        # A request of HTTP/0.9 has no headers
+        hosts = self.headers.get_all("Host", []) if self.headers else []
         if len(hosts) != 1 or not self.server.knows(hosts[0]):
             self._refuse(HTTPStatus.MISDIRECTED_REQUEST, "this host is not served here")
             return True

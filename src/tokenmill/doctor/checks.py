@@ -164,13 +164,9 @@ def check_compiler(project: Project) -> Iterator[Finding]:
     if missing is None:
         yield ok("compiler", "what torch.compile needs is there")
     elif setting != "auto":
-        yield problem("compiler", f"torch.compile needs {missing}, which is not there", fix)
+        yield problem("compiler", f"torch.compile needs {missing}", fix)
     else:
-        yield warning(
-            "compiler",
-            f"torch.compile needs {missing}, which is not there; steps will be slower",
-            fix,
-        )
+        yield warning("compiler", f"torch.compile needs {missing}; steps will be slower", fix)
 
 
 def check_memory(project: Project) -> Iterator[Finding]:

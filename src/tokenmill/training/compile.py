@@ -7,8 +7,10 @@ the figures behind the rule.
 """
 
 import os
+import re
 import shutil
 import sysconfig
+import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,6 +26,8 @@ from tokenmill.training.params import CompileChoice
 from tokenmill.training.schedule import Workload
 from tokenmill.training.size import flops_per_token, step_flops
 from tokenmill.training.step import Batch, StepResult, seed_dropout
+
+PYTHON_HEADER = Path(sysconfig.get_paths()["include"]) / "Python.h"
 
 CPU_TFLOP = 100
 """A CPU compiles if an epoch has at least this many operations in units of 1e12: about half an hour
@@ -165,8 +169,7 @@ def choose_compilation(
         )
     if wanted != "auto" and missing:
         raise UserError(
-            f"runtime.compile ({wanted}) needs {missing}, which is not there; install it, or set "
-            "it to auto."
+            f"runtime.compile ({wanted}) needs {missing}; mend that, or set it to auto."
         )
     if wanted != "auto":
         return Compilation(wanted != "off", "runtime.compile says so", recorded=recorded)
@@ -175,7 +178,7 @@ def choose_compilation(
     if device.type != "cpu":
         return Compilation(False, "not tried on this kind of device")
     if missing:
-        return Compilation(False, f"it needs {missing}, which is not there")
+        return Compilation(False, f"it needs {missing}")
     teraflop = work.tokens_per_epoch * flops_per_token(work.config) / 1e12
     return Compilation(
         teraflop >= CPU_TFLOP,
@@ -192,7 +195,7 @@ def _on_gpu(work: Workload, missing: str | None, *, may_record: bool) -> Compila
     """What `auto` means on a GPU."""
     recorded = may_record and waits_for_host(work)
     if missing:
-        return Compilation(False, f"it needs {missing}, which is not there", recorded=recorded)
+        return Compilation(False, f"it needs {missing}", recorded=recorded)
     whole = work.steps * step_flops(work) / 1e12
     return Compilation(
         whole >= GPU_TFLOP or work.steps >= GPU_STEPS,
@@ -215,15 +218,19 @@ def recording_hindrances(compute: Compute, *, place: str, processes: int) -> lis
 
 
 def missing_compiler(device: torch.device) -> str | None:
-    """The name of a program or file that `torch.compile` needs for this device and does not find;
-    None if nothing is missing."""
+    """What `torch.compile` needs for this device and does not find, as a part of a sentence; None
+    if nothing is missing."""
     language, variable, usual = (
         ("C++", "CXX", ("g++", "clang++")) if device.type == "cpu" else ("C", "CC", ("gcc", "cc"))
     )
     if not any(shutil.which(name) for name in (os.environ.get(variable), *usual) if name):
-        return f"a {language} compiler ({usual[0]})"
-    headers = Path(sysconfig.get_paths()["include"]) / "Python.h"
-    return None if headers.exists() else f"Python's headers ({headers})"
+        return f"a {language} compiler ({usual[0]}), which is not there"
+    if not PYTHON_HEADER.exists():
+        return f"Python's headers ({PYTHON_HEADER}), which are not there"
+    # For a CPU, Inductor (2.11 to 2.13) writes these paths into a command without quotes
+    places = (torch.__file__, tempfile.gettempdir(), os.environ.get("TORCHINDUCTOR_CACHE_DIR", ""))
+    spaced = [place for place in places if device.type == "cpu" and re.search(r"\s", place)]
+    return f"a path without spaces, unlike {spaced[0]}" if spaced else None
 
 
 class RecordedStep:
