@@ -21,7 +21,6 @@ import torch
 
 from tests.training import tiny
 from tokenmill.stage import report_errors
-from tokenmill.training import compile as compile_module
 from tokenmill.training import loop, memory
 from tokenmill.training.compile import Compilation
 from tokenmill.training.launch import launch_processes
@@ -78,7 +77,6 @@ def compile_as_on_a_gpu() -> None:
 
     compiled = functools.partial(torch.compile, backend="aot_eager")
     torch.compile = compiled
-    compile_module.missing_compiler = lambda _: None
     Compilation.of = lambda _, model: compiled(model, dynamic=False)  # type: ignore[method-assign]
     atexit.register(lambda: print(f"{counters['stats']['unique_graphs']} graphs", file=sys.stderr))
 

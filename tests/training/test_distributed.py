@@ -26,6 +26,7 @@ from tests.training.tiny import (
 from tokenmill.core.errors import UserError
 from tokenmill.model.config import Architecture
 from tokenmill.training import launch
+from tokenmill.training.compile import missing_compiler
 from tokenmill.training.distributed import STEP_TIMEOUT, process_group
 
 pytestmark = pytest.mark.skipif(os.name == "nt", reason="forks")
@@ -362,6 +363,7 @@ def test_torchruns_processes_find_each_other(tmp_path: Path, tokens: Path, fork_
 
 
 @pytest.mark.slow
+@pytest.mark.skipif(missing_compiler(torch.device("cpu")) is not None, reason="no compiler here")
 @pytest.mark.parametrize("parallel", ["ddp", "fsdp"])
 def test_compiled_processes_give_the_numbers_of_one(
     tmp_path: Path, tokens: Path, fork_server: ForkServer, parallel: str
