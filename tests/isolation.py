@@ -16,8 +16,8 @@ SETTINGS = {
 """Nobody's signed commits, hooks or shared cache; and servers on this machine are reached without a
 proxy."""
 
-LEFT_OUT = ("COLUMNS", "LINES")
-"""The size of somebody's terminal."""
+LEFT_OUT = ("COLUMNS", "LINES", "PYTHONWARNINGS")
+"""The size of a terminal, and the wish for more warnings."""
 
 
 def isolate() -> None:

@@ -4,6 +4,7 @@ import os
 import shutil
 import subprocess
 from pathlib import Path
+from shlex import quote
 
 import pytest
 from dvc.repo.experiments import refs
@@ -79,7 +80,7 @@ def test_a_lock_that_a_killed_git_left_is_named_with_the_way_out(repository: Pat
     lock.touch()
     with pytest.raises(UserError) as refused:
         git.execute(repository, "update-ref", "refs/epoch-1", "HEAD~0", "0" * 40)
-    assert str(refused.value).endswith(f"rm {lock}")
+    assert str(refused.value).endswith(f"rm {quote(str(lock))}")
 
 
 def test_input_reaches_git(repository: Path) -> None:

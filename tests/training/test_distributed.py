@@ -363,7 +363,9 @@ def test_torchruns_processes_find_each_other(tmp_path: Path, tokens: Path, fork_
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(missing_compiler(torch.device("cpu")) is not None, reason="no compiler here")
+@pytest.mark.skipif(
+    missing_compiler(torch.device("cpu")) is not None, reason="torch.compile lacks something here"
+)
 @pytest.mark.parametrize("parallel", ["ddp", "fsdp"])
 def test_compiled_processes_give_the_numbers_of_one(
     tmp_path: Path, tokens: Path, fork_server: ForkServer, parallel: str
