@@ -9,7 +9,6 @@ import random
 import signal
 import subprocess
 import time
-from collections.abc import Callable
 from typing import Any, TypeVar
 
 import pandas as pd
@@ -19,6 +18,7 @@ from ruamel.yaml import YAML
 
 from tests.faults.material import OUTPUTS
 from tests.pipeline.project import Project, ran
+from tests.waiting import wait_for
 
 pytestmark = [
     pytest.mark.slow,
@@ -67,15 +67,6 @@ def wait_for_progress(project: Project) -> None:
     """Until there are two checkpoints and the newest was not there before."""
     before = max(steps(project))
     wait_for(lambda: len(steps(project)) >= 2 and max(steps(project)) > before)
-
-
-def wait_for(what: Callable[[], Found | None]) -> Found:
-    """Ask again until the answer is neither None nor False."""
-    for _ in range(6000):
-        if found := what():
-            return found
-        time.sleep(0.05)
-    raise AssertionError("waited five minutes in vain")
 
 
 def steps(project: Project) -> list[str]:

@@ -15,7 +15,8 @@ import pytest
 from tests.imports import ROOT
 from tests.pipeline import notebook
 from tests.pipeline.project import Project, ran
-from tests.pipeline.test_kill import MANY, wait_for
+from tests.pipeline.test_kill import MANY
+from tests.waiting import wait_for
 
 pytestmark = [
     pytest.mark.slow,

@@ -5,13 +5,13 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 
 from tests.imports import ROOT
 from tests.tokens.packing import index_here
+from tests.waiting import wait_for
 from tokenmill.core.errors import UserError
 from tokenmill.formats.token_index import open_index, read_index_metadata
 from tokenmill.tokens.params import TokenizeParams
@@ -119,9 +119,7 @@ def test_a_killed_stage_leaves_the_index_as_it_was(
     environment = {"PYTHONPATH": f"{ROOT / 'src'}:{ROOT}", "PATH": "/usr/bin:/bin"}
     for parts in (1, 3, 6):
         child = subprocess.Popen([*command, str(parts)], env=environment)
-        while len(list(tmp_path.glob(".index.tmp/*.sa"))) < parts:
-            assert child.poll() is None
-            time.sleep(0.005)
+        wait_for(lambda: len(list(tmp_path.glob(".index.tmp/*.sa"))) == parts, of=child)  # noqa: B023
         child.send_signal(signal.SIGKILL)
         child.wait()
         assert contents(out) == before

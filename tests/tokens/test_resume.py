@@ -4,7 +4,6 @@ what is new."""
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,6 +12,7 @@ import pytest
 from tests.imports import ROOT
 from tests.tokens.clean_text import PROSE, write_clean
 from tests.tokens.packing import pack_here, results_of
+from tests.waiting import wait_for
 from tokenmill.formats.token_file import read_metadata
 from tokenmill.tokens import pack as pack_module
 from tokenmill.tokens.params import TokenizeParams
@@ -24,14 +24,14 @@ from tests.tokens.packing import pack_here
 from tokenmill.tokens import pack as module
 from tokenmill.tokens.params import TokenizeParams
 
-def slowly(*batch, **given):
+def slowly(*given):
     if next(begun) >= shards:
         threading.Event().wait()
     time.sleep(0.02)
-    return encode(*batch, **given)
+    return encode(*given)
 
-encode, begun, shards = module.encode_batch, itertools.count(), int(sys.argv[4])
-module.encode_batch = slowly
+encode, begun, shards = module._encoded, itertools.count(), int(sys.argv[4])
+module._encoded = slowly
 paths = map(Path, sys.argv[1:4])
 pack_here(*paths, TokenizeParams(split="tail", val_fraction=0.3))
 """
@@ -71,9 +71,7 @@ def test_a_killed_stage_encodes_only_the_rest(
         env={"PYTHONPATH": f"{ROOT / 'src'}:{ROOT}", "PATH": "/usr/bin:/bin"},
     )
     results = results_of(out)
-    while len(list(results.glob("*.json"))) < finished:
-        assert child.poll() is None
-        time.sleep(0.005)
+    wait_for(lambda: len(list(results.glob("*.json"))) == finished, of=child)
     child.send_signal(signal.SIGKILL)
     child.wait()
     assert not out.exists()
@@ -118,9 +116,7 @@ def test_a_second_run_waits_for_the_first(
         [sys.executable, "-c", SLOWLY, clean, bpe_file, out, "1000"],
         env={"PYTHONPATH": f"{ROOT / 'src'}:{ROOT}", "PATH": "/usr/bin:/bin"},
     )
-    while not list(results_of(out).glob("*.json")):
-        assert child.poll() is None
-        time.sleep(0.005)
+    wait_for(lambda: list(results_of(out).glob("*.json")), of=child)
     pack_here(clean, bpe_file, tmp_path / "second", TAIL, results=results_of(out))
     assert child.wait() == 0
     assert not encoded

@@ -9,7 +9,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -21,6 +20,7 @@ from tests.imports import ROOT
 from tests.training.fork_server import ForkServer
 from tests.training.test_checkpoint import RESUMABLE, filled, found, row, trained
 from tests.training.tiny import digest, run
+from tests.waiting import wait_for
 from tokenmill.core.errors import UserError
 from tokenmill.model.manifest import WEIGHTS
 from tokenmill.training import mirror as mirror_module
@@ -234,13 +234,6 @@ def test_a_mirror_that_fails_is_said_once_and_tried_again(tmp_path: Path, elsewh
     assert said[0].endswith("; training continues, and every later checkpoint is tried again")
     assert said[1] == f"the mirror {elsewhere} takes checkpoints again"
     assert fetched(elsewhere, tmp_path / "there")[0] == [13, 10]
-
-
-def wait_for(ready: Callable[[], bool]) -> None:
-    end = time.monotonic() + 300
-    while not ready():
-        assert time.monotonic() < end
-        time.sleep(0.002)
 
 
 def test_the_end_waits_for_a_slow_mirror_but_not_forever(
