@@ -13,8 +13,8 @@ SETTINGS = {
     "NO_PROXY": "127.0.0.1,localhost",
     "no_proxy": "127.0.0.1,localhost",
 }
-"""Nobody's signed commits, hooks or shared cache; and servers on this machine are reached without a
-proxy."""
+"""Nobody's signed commits, hooks or shared cache, for DVC's folder is not there; and servers on
+this machine are reached without a proxy."""
 
 LEFT_OUT = ("COLUMNS", "LINES", "PYTHONWARNINGS")
 """The size of a terminal, and the wish for more warnings."""

@@ -160,7 +160,7 @@ def check_compiler(project: Project) -> Iterator[Finding]:
     if setting == "off" or (setting == "auto" and device.type != "cuda"):
         return
     missing = missing_compiler(device)
-    fix = "apt install g++ python3-dev, or set runtime.compile to off"
+    fix = "mend that (apt install g++ python3-dev), or set runtime.compile to off"
     if missing is None:
         yield ok("compiler", "what torch.compile needs is there")
     elif setting != "auto":

@@ -227,7 +227,7 @@ def missing_compiler(device: torch.device) -> str | None:
         return f"a {language} compiler ({usual[0]}), which is not there"
     if not PYTHON_HEADER.exists():
         return f"Python's headers ({PYTHON_HEADER}), which are not there"
-    # For a CPU, Inductor (2.11 to 2.13) writes these paths into a command without quotes
+    # For a CPU, Inductor (2.13) writes these paths into a command without quotes
     places = (torch.__file__, tempfile.gettempdir(), os.environ.get("TORCHINDUCTOR_CACHE_DIR", ""))
     spaced = [place for place in places if device.type == "cpu" and re.search(r"\s", place)]
     return f"a path without spaces, unlike {spaced[0]}" if spaced else None
