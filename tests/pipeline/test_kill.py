@@ -9,7 +9,7 @@ import random
 import signal
 import subprocess
 import time
-from typing import Any, TypeVar
+from typing import Any
 
 import pandas as pd
 import psutil
@@ -25,7 +25,6 @@ pytestmark = [
     pytest.mark.skipif(os.name == "nt", reason="Windows has no kill -9"),
 ]
 
-Found = TypeVar("Found")
 
 MANY = 500
 """Epochs that no run here reaches: on a slow disk hundreds of steps pass until the next checkpoint
