@@ -64,6 +64,19 @@ def test_directory_is_replaced_whole_or_stays(tmp_path: Path) -> None:
     assert [each.name for each in tmp_path.iterdir()] == ["out"]
 
 
+@pytest.mark.parametrize("detour", ["new/..", "new/../kept", ".."])
+def test_a_folder_is_replaced_only_where_it_was_seen(tmp_path: Path, detour: str) -> None:
+    here = tmp_path / "here"
+    (here / "kept").mkdir(parents=True)
+    (here / "kept/file").touch()
+    with pytest.raises(UserError, match=r"\.\."), files.write_directory(here / detour):
+        pass
+    assert [path.name for path in here.rglob("*")] == ["kept", "file"]
+    with files.write_directory(here / "kept/../other"):
+        pass
+    assert (here / "other").is_dir()
+
+
 def test_a_folder_that_is_not_shared_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"12")
     files.expect(tmp_path)

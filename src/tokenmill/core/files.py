@@ -40,11 +40,12 @@ DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 """The disk is full, the user's quota is used up, or a file may not grow further."""
 
 
-DVC_CACHE = Path(".dvc/cache")
+DVC_OBJECT = re.compile(r".*/files/md5/[0-9a-f]{2}/[0-9a-f]{30}", re.DOTALL)
+"""Matches the path of a file in a cache of DVC, which may be anywhere (`dvc cache dir`)."""
 
 
 def refuse_special(path: Path, raw: Path, parameter: str = "data.raw") -> None:
-    """Refuse what is no regular file, and links that lead out of `raw`, unless into DVC's cache.
+    """Refuse what is no regular file, and links that lead out of `raw`, unless into a cache of DVC.
 
     `parameter` is the parameter that names `raw`; error messages mention it.
     """
@@ -54,7 +55,7 @@ def refuse_special(path: Path, raw: Path, parameter: str = "data.raw") -> None:
             f"{parameter}."
         )
     target = path.resolve()
-    if not any(target.is_relative_to(home.resolve()) for home in (raw, DVC_CACHE)):
+    if not (target.is_relative_to(raw.resolve()) or DVC_OBJECT.fullmatch(target.as_posix())):
         raise UserError(
             f"{path} is a link out of {parameter}, to {target}; copy that file there, or remove "
             "the link."
@@ -166,6 +167,7 @@ def write_directory(path: Path) -> Iterator[Path]:
 def _replacing(path: Path) -> Iterator[Path]:
     """Yield a free name beside `path`. What has this name when the block ends is renamed to `path`;
     if the block fails, it is removed."""
+    _refuse_detour(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     beside = path.with_name(f".{path.name}.tmp")
     with _alone_at(path):
@@ -177,6 +179,13 @@ def _replacing(path: Path) -> Iterator[Path]:
         finally:
             with contextlib.suppress(OSError):
                 remove(beside)
+
+
+def _refuse_detour(path: Path) -> None:
+    """Refuse a path that leads elsewhere once its missing folders are made: it was not seen what
+    would be replaced there."""
+    if path.name in ("", "..") or (".." in path.parts and not path.parent.is_dir()):
+        raise UserError(f"{path} leads through a folder that is not there; write it without `..`.")
 
 
 @contextlib.contextmanager
