@@ -31,7 +31,7 @@ from tokenmill.data.params import CleanParams
 from tokenmill.data.readers import FORMATS
 from tokenmill.data.readers import texts as whole_texts
 from tokenmill.data.report import Tally
-from tokenmill.data.sources import MAX_RECORD_BYTES, Part, Source, find_sources
+from tokenmill.data.sources import MAX_RECORD_BYTES, Ends, Part, Source, find_sources
 from tokenmill.formats.chat import TURN_TOKENS
 from tokenmill.formats.metrics import Example
 
@@ -160,7 +160,7 @@ def texts_or_refusal(
     try:
         for number, part in enumerate(parts):
             blocks = [part.before, *part.blocks, part.behind]
-            found += read(filter(None, blocks), source, params, tally, number == 0)
+            found += read(filter(None, blocks), source, params, tally, Ends(first=number == 0))
     except UserError as error:
         return re.sub(r"valid JSON \(.*\);|, line \d+:", ";", str(error)).replace(":", ";")
     return found, tally

@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from tests.data.material import in_blocks
+from tokenmill.core.errors import UserError
 from tokenmill.data.encoding import (
     DETECTION_BYTES,
     ENOUGH_CHARACTERS,
@@ -39,6 +40,23 @@ def found_in(data: bytes) -> str:
 def test_what_decodes_no_text_is_no_encoding(encoding: str):
     with pytest.raises(ValidationError, match=r"data\.encoding"):
         DataParams(raw="text", mixture=None, encoding=encoding)
+
+
+@pytest.mark.parametrize(
+    ("encoding", "data"),
+    [
+        ("utf-16", "Все люди".encode("utf-16-le")),
+        ("utf-32", "Все люди".encode("utf-32-le")),
+        ("unicode_escape", rb"\ud800"),
+        ("utf-7", b"+2AA-"),
+    ],
+)
+def test_text_in_another_encoding_than_the_named_one_is_refused(
+    tmp_path: Path, encoding: str, data: bytes
+):
+    source = file_of(data, tmp_path, encoding)
+    with pytest.raises(UserError, match=r"data\.encoding"):
+        list(utf8([data], source, Tally()))
 
 
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "utf-32"])

@@ -5,7 +5,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tokenmill.data.normalize import NOT_SURELY_NFC, drop_boilerplate, fold_table, normalize
+from tokenmill.data.normalize import (
+    NOT_SURELY_NFC,
+    drop_boilerplate,
+    fold_table,
+    lost_letters,
+    normalize,
+)
 
 MODES = ("strict", "balanced", "lenient")
 TRAPS = "ab \t\n\r\x00\x0b\x0c\x1c\x1f\x7f\x85\xa0\xad\u0301\u0308\u0323"
@@ -24,6 +30,13 @@ def test_normalizing_is_idempotent_and_row_by_row(mode, texts):
     once = normalize(pl.Series(texts, dtype=pl.String), mode)
     assert normalize(once, mode).to_list() == once.to_list()
     assert [clean_one(text, mode) for text in texts] == once.to_list()
+
+
+def test_the_letters_that_strict_loses_are_known():
+    texts = pl.Series([char for char in map(chr, range(0x20000)) if char.isalpha()])
+    texts = texts.filter(texts.str.contains(r"\p{L}"))
+    left = normalize(texts, "strict").str.strip_chars()
+    assert ((left == "") == texts.str.contains(lost_letters())).all()
 
 
 @pytest.mark.parametrize("mode", MODES)

@@ -19,6 +19,7 @@ from tokenmill.data.readers import (
     read_parquet,
     whole_documents,
 )
+from tokenmill.data.record_text import record_texts
 from tokenmill.data.report import Tally
 from tokenmill.data.sources import find_sources
 from tokenmill.formats.chat import render_chat
@@ -104,6 +105,16 @@ def test_damage_in_json_is_replaced_and_counted(tmp_path, run, kind, raw, text, 
     assert (documents, report.invalid_utf8) == ([text], damaged)
 
 
+@given(
+    st.lists(st.integers() | st.floats(allow_nan=False, allow_infinity=False), min_size=1),
+    st.sampled_from(["id", "text"]),
+)
+def test_numbers_in_json_are_those_of_python(numbers, key):
+    data = json.dumps([{"text": "x"} | {key: number} for number in numbers]).encode()
+    found = list(record_texts(json_values([data], "a.json"), "a.json", None, Tally()))
+    assert found == [str(number) if key == "text" else "x" for number in numbers]
+
+
 @given(st.text('\\ud8c0"', max_size=30), CUTS)
 def test_escapes_may_be_cut_anywhere(text, cuts):
     data = b'["' + text.replace('"', "").encode() + b' x"]'
@@ -115,6 +126,16 @@ def test_escapes_may_be_cut_anywhere(text, cuts):
             return None
 
     assert outcome(in_blocks(data, cuts)) == outcome([data])
+
+
+@pytest.mark.parametrize(("columns", "refused"), [(None, True), (["id"], False)])
+def test_a_table_with_a_column_of_text_twice_is_refused(tmp_path, run, columns, refused):
+    (tmp_path / "a.csv").write_text("text,id,text\nfoo,1,bar\n")
+    if not refused:
+        assert run(tmp_path, columns=columns)[0] == ["1"]
+        return
+    with pytest.raises(UserError, match=r"a\.csv .*'text'"):
+        run(tmp_path, columns=columns)
 
 
 def test_damage_in_text_and_csv(tmp_path, run):
@@ -275,13 +296,15 @@ def test_cutting_the_input_anywhere_gives_the_same_documents(data, cuts, unit):
 
 @given(NASTY, st.lists(st.integers(0, 120)), st.sampled_from(UNITS), st.integers(1, 60))
 def test_parts_of_text_have_its_documents(data, cuts, unit, size):
-    whole = list(documents([data], unit, shortest=8, longest=16))
+    whole = list(documents([data], unit, shortest=5, longest=10))
     for blocks in (in_blocks(data, cuts), in_blocks(data, list(range(len(data))))):
-        parts = list(whole_documents(blocks, unit, size, shortest=8, longest=16))
-        assert b"".join(itertools.chain(*parts)) == data
-        assert [
-            document for part in parts for document in documents(part, unit, shortest=8, longest=16)
-        ] == whole
+        parts = list(whole_documents(blocks, unit, size, shortest=5, longest=10))
+        assert b"".join(itertools.chain(*(part.blocks for part in parts))) == data
+        found = (
+            documents(part.blocks, unit, is_cut=part.is_cut, shortest=5, longest=10)
+            for part in parts
+        )
+        assert list(itertools.chain(*found)) == whole
 
 
 @given(

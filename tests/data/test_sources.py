@@ -2,6 +2,7 @@ import collections
 import contextlib
 import gzip
 import os
+import sys
 import tracemalloc
 import zipfile
 from pathlib import Path
@@ -125,6 +126,15 @@ def test_a_file_that_is_no_archive_is_refused(tmp_path, run, ending):
         run(path)
 
 
+def test_a_wide_window_is_no_damage(tmp_path, run):
+    parameters = zstandard.ZstdCompressionParameters(window_log=28, enable_ldm=True)
+    compressor = zstandard.ZstdCompressor(compression_params=parameters)
+    stream = compressor.compressobj()
+    (tmp_path / "a.txt.zst").write_bytes(stream.compress(b"x") + stream.flush())
+    with pytest.raises(UserError, match=r"a\.txt\.zst .*128 MiB"):
+        run(tmp_path)
+
+
 @settings(max_examples=400, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(place=st.integers(min_value=0), byte=st.integers(0, 255), length=st.integers(0, 8))
 def test_a_damaged_zip_is_read_or_refused(tmp_path: Path, place: int, byte: int, length: int):
@@ -179,7 +189,7 @@ def test_unreadable_input_is_refused(tmp_path, run):
 def test_links_out_of_data_raw_are_refused(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     raw = tmp_path / "raw"
-    cached = tmp_path / ".dvc/cache/files/ab"
+    cached = tmp_path / "cache on another disk/files/md5/ab" / ("0c" * 15)
     (raw / "deep").mkdir(parents=True)
     (raw / "a.txt").write_text("inside")
     (raw / "deep" / "b.txt").symlink_to("../a.txt")
@@ -194,6 +204,24 @@ def test_links_out_of_data_raw_are_refused(tmp_path, monkeypatch):
     (raw / "passwd.txt").symlink_to("/etc/passwd")
     with pytest.raises(UserError, match=r"passwd\.txt .*data\.raw.* /etc/passwd"):
         find_sources(raw, FORMATS)
+    (raw / "passwd.txt").unlink()
+    (raw / "books").symlink_to("deep")
+    with pytest.raises(UserError, match=r"raw/books is a link to a folder"):
+        find_sources(raw, FORMATS)
+
+
+def test_names_of_any_bytes_are_ordered_by_them(tmp_path):
+    if sys.platform == "darwin":
+        pytest.skip("names are UTF-8 here")
+    for name in (b"\xff.txt", b"\xfe.txt", b"\xfd.txt", b"x.\xff"):
+        (tmp_path / os.fsdecode(name)).write_bytes(name)
+    found = find_sources(tmp_path, FORMATS)
+    assert [b"".join(blocks(source)) for source in found.sources] == [
+        b"\xfd.txt",
+        b"\xfe.txt",
+        b"\xff.txt",
+    ]
+    assert found.skipped == {".\ufffd": 1}
 
 
 def test_data_raw_itself_may_be_a_link(tmp_path):

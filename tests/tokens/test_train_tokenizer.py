@@ -14,7 +14,7 @@ from tokenmill.core.errors import UserError
 from tokenmill.formats.tokenizer import SPECIAL_TOKENS, read_tokenizer
 from tokenmill.tokens.corpus import sample
 from tokenmill.tokens.params import TokenizerParams
-from tokenmill.tokens.train_tokenizer import tokenizer_in_words, train_tokenizer
+from tokenmill.tokens.train_tokenizer import take_tokenizer, tokenizer_in_words, train_tokenizer
 
 Corpus = Callable[..., Path]
 
@@ -86,6 +86,16 @@ def test_char_tokenizer_reads_the_whole_corpus(corpus: Corpus, tmp_path: Path) -
 def test_corpus_without_text_is_refused(corpus: Corpus, tmp_path: Path) -> None:
     with pytest.raises(UserError, match="holds no text to train"):
         train_tokenizer(corpus([""]), tmp_path / "t.json", bpe())
+
+
+def test_a_tokenizer_that_lacks_characters_is_refused(corpus: Corpus, tmp_path: Path) -> None:
+    theirs = tmp_path / "theirs/tokenizer.json"
+    theirs.parent.mkdir()
+    train_tokenizer(
+        corpus(["hello"]), theirs, TokenizerParams(type="char", vocab_size=1, sample_bytes=1)
+    )
+    with pytest.raises(UserError, match=r"U\+4F60"):
+        take_tokenizer(corpus(["hello 你"]), tmp_path / "t.json", theirs)
 
 
 def test_only_bpe_needs_room_for_every_byte() -> None:

@@ -26,7 +26,7 @@ from tokenmill.data.encoding import (
 from tokenmill.data.params import CleanParams
 from tokenmill.data.readers import FORMATS, cut_parquet, read_parquet, texts
 from tokenmill.data.report import Tally
-from tokenmill.data.sources import BLOCK_BYTES, Advance, Part, Source, opened
+from tokenmill.data.sources import BLOCK_BYTES, Advance, Ends, Part, Source, opened
 
 CHUNK_BYTES = 8 << 20
 """The approximate size of a chunk in bytes. A single record may be longer."""
@@ -147,7 +147,7 @@ def _read_range(source: Source, begin: int, size: int, params: CleanParams, tall
     """The texts of the JSON lines that begin within a range of bytes of a plain file. The last line
     is read to its end."""
     lines = utf8(_range_blocks(source, begin, size), source, tally, first=False)
-    return _read_blocks(lines, source, params, tally, first=begin == 0)
+    return _read_blocks(lines, source, params, tally, Ends(first=begin == 0))
 
 
 def _range_blocks(source: Source, begin: int, size: int) -> Iterator[bytes]:
@@ -183,7 +183,7 @@ def _read_part(
     tally.encodings.update(encodings)
     middle = part.blocks if place is None else _blocks_at(source, place)
     blocks = itertools.chain([part.before], middle, [part.behind])
-    return _read_blocks(filter(None, blocks), source, params, tally, first=first)
+    return _read_blocks(filter(None, blocks), source, params, tally, Ends(first, part.is_cut))
 
 
 def _blocks_at(source: Source, place: range) -> Iterator[bytes]:
@@ -208,12 +208,12 @@ def _counted(found: Texts, counts: Tally, _params: CleanParams, tally: Tally) ->
 
 
 def _read_blocks(
-    blocks: Iterator[bytes], source: Source, params: CleanParams, tally: Tally, *, first: bool
+    blocks: Iterator[bytes], source: Source, params: CleanParams, tally: Tally, ends: Ends
 ) -> Texts:
-    """The texts in UTF-8 blocks of a file; `first` says whether they begin the file."""
+    """The texts in UTF-8 blocks of a file."""
     form = FORMATS[source.format]
     assert form.read is not None
-    if form.read_at_once:
+    if form.read_at_once and not ends.is_cut:
         parts = []
         size = 0
         for block in blocks:
@@ -227,7 +227,7 @@ def _read_blocks(
         if found is not None:
             return _of_file(source, found)
         blocks = itertools.chain([data], blocks)
-    texts = form.read(blocks, source, params, tally, first)
+    texts = form.read(blocks, source, params, tally, ends)
     return _of_file(source, without_damage(texts, tally))
 
 

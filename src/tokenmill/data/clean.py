@@ -21,7 +21,7 @@ from tokenmill.core.files import enough_room, write_directory
 from tokenmill.data import filters
 from tokenmill.data.chunks import CHUNK_BYTES, Chunk, Planner
 from tokenmill.data.dedup import Hashes, SeenHashes, SeenNearDuplicates, signatures
-from tokenmill.data.normalize import drop_boilerplate, normalize
+from tokenmill.data.normalize import drop_boilerplate, lost_letters, normalize
 from tokenmill.data.params import CleanParams
 from tokenmill.data.pii import mask_pii
 from tokenmill.data.readers import FORMATS
@@ -156,7 +156,7 @@ def _cleaned(raw: pl.Series, params: CleanParams, tally: Tally) -> pl.Series:
         itself."""
         normalized = normalize(text, params.mode)
         if params.mode == "strict":  # the others take none
-            tally.add_letters(text, normalized)
+            tally.add_letters(text, lost_letters())
         if params.drop_boilerplate:
             normalized = drop_boilerplate(normalized)
         return mask_pii(normalized, params.mask)

@@ -9,15 +9,15 @@ import csv
 import io
 import itertools
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from typing import Any
 
 from tokenmill.core.errors import UserError
 from tokenmill.data.encoding import damage_handler
 from tokenmill.data.params import CleanParams
-from tokenmill.data.record_text import record_texts
+from tokenmill.data.record_text import KEYS, record_texts
 from tokenmill.data.report import Tally
-from tokenmill.data.sources import MAX_RECORD_BYTES, Part, Source
+from tokenmill.data.sources import MAX_RECORD_BYTES, Ends, Part, Source
 from tokenmill.formats.chat import plain
 
 DELIMITERS = ",;\t|"
@@ -32,15 +32,21 @@ _FIRST_LINE = re.compile(rb"[^\r\n]*+" + _LINE_END)
 
 
 def read_csv(
-    blocks: Iterable[bytes], source: Source, params: CleanParams, tally: Tally, first: bool
+    blocks: Iterable[bytes], source: Source, params: CleanParams, tally: Tally, ends: Ends
 ) -> Iterator[str]:
     """The texts of a CSV file, or of a part that `cut_csv` gives."""
-    rows = csv_rows(blocks, source.location, tally, first=first)
-    return record_texts(rows, source.location, params.columns, tally, first=first)
+    wanted = KEYS if params.columns is None else params.columns
+    rows = csv_rows(blocks, source.location, tally, wanted, first=ends.first)
+    return record_texts(rows, source.location, params.columns, tally, first=ends.first)
 
 
 def csv_rows(
-    blocks: Iterable[bytes], name: str, tally: Tally, *, first: bool = True
+    blocks: Iterable[bytes],
+    name: str,
+    tally: Tally,
+    wanted: Collection[str] = KEYS,
+    *,
+    first: bool = True,
 ) -> Iterator[dict[str, str]]:
     """The rows below a header. The delimiter is the most frequent of DELIMITERS in its first line.
 
@@ -48,7 +54,7 @@ def csv_rows(
     delimiter.
 
     Raises:
-        UserError: a quote does not end.
+        UserError: a quote does not end, or the header has one of the `wanted` names twice.
     """
     csv.field_size_limit(MAX_RECORD_BYTES)  # the module knows no limit for one reader
     buffered = io.BufferedReader(_BlockFile(blocks), 1 << 16)
@@ -62,6 +68,9 @@ def csv_rows(
         lines = itertools.takewhile(bool, map(file.readline, itertools.repeat(MAX_RECORD_BYTES)))
         rows = _rows_in(itertools.chain([head], lines), delimiter, name, first=first)
         header = next(rows, [])
+        for column in wanted:
+            if header.count(column) > 1:
+                raise UserError(f"{name} has several columns {column!r}; give each its own name.")
         for row in rows:
             if len(row) > len(header):
                 tally.drop("invalid_record", plain(delimiter.join(row)))

@@ -17,6 +17,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 
+from tokenmill.core.errors import UserError
 from tokenmill.data.report import Tally
 from tokenmill.data.sources import BLOCK_BYTES, Advance, Source, blocks, opened
 
@@ -101,9 +102,15 @@ def utf8(
         return
     tally.encodings[source.name] = encoding
     decoder = codecs.getincrementaldecoder(encoding)(damage_handler())
-    for block in stream:
-        yield decoder.decode(block).encode()
-    yield decoder.decode(b"", final=True).encode()
+    try:
+        for block in stream:
+            yield decoder.decode(block).encode()
+        yield decoder.decode(b"", final=True).encode()
+    except UnicodeError as error:
+        raise UserError(
+            f"{source.location} cannot be read as {encoding} ({error}); set data.encoding to its "
+            "own encoding, as utf-16-le, or to auto."
+        ) from None
 
 
 def _without_mark(blocks: Iterable[bytes]) -> tuple[str, Iterator[bytes]]:

@@ -26,7 +26,7 @@ from tokenmill.data.encoding import (
 from tokenmill.data.params import CleanParams
 from tokenmill.data.record_text import MESSAGES, record_texts
 from tokenmill.data.report import EXCERPT, Tally
-from tokenmill.data.sources import BLOCK_BYTES, MAX_RECORD_BYTES, Part, Source
+from tokenmill.data.sources import BLOCK_BYTES, MAX_RECORD_BYTES, Ends, Part, Source
 from tokenmill.formats.chat import plain
 from tokenmill.formats.chat_columns import plain_column
 
@@ -36,24 +36,24 @@ the square of the depth."""
 
 
 def read_json(
-    blocks: Iterable[bytes], source: Source, params: CleanParams, tally: Tally, first: bool
+    blocks: Iterable[bytes], source: Source, params: CleanParams, tally: Tally, ends: Ends
 ) -> Iterator[str]:
     """The texts of a JSON file, or of a part that `cut_json` gives."""
     name = source.location
-    if first:
+    if ends.first:
         records = json_values(bounded_json(blocks, name), name)
     else:
         records = json_values(blocks, name)  # which cut_json has looked at
         next(records, None)
-    return record_texts(records, source.location, params.columns, tally, first=first)
+    return record_texts(records, source.location, params.columns, tally, first=ends.first)
 
 
 def read_json_lines(
-    blocks: Iterable[bytes], source: Source, params: CleanParams, tally: Tally, first: bool
+    blocks: Iterable[bytes], source: Source, params: CleanParams, tally: Tally, ends: Ends
 ) -> Iterator[str]:
     """The texts of a file of JSON lines, or of some of its lines."""
-    records = json_lines(blocks, source.location, tally, first=first)
-    return record_texts(records, source.location, params.columns, tally, first=first)
+    records = json_lines(blocks, source.location, tally, first=ends.first)
+    return record_texts(records, source.location, params.columns, tally, first=ends.first)
 
 
 def cut_json_lines(
@@ -108,7 +108,7 @@ def json_values(blocks: Iterable[bytes], name: str) -> Iterator[Any]:
     prefix = "item" if head.startswith(b"[") else ""
     file = ijson.from_iter(filter(None, itertools.chain([head], stream)))
     try:
-        yield from ijson.items(file, prefix, multiple_values=True, use_float=True)
+        yield from ijson.items(file, prefix, multiple_values=True)
     except (ijson.JSONError, ValueError) as error:
         reason = error.args[0] if error.args else ""
         text = reason.decode("utf-8", "replace") if isinstance(reason, bytes) else str(reason)

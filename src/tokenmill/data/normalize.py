@@ -252,6 +252,16 @@ def fold_table(mode: Literal["strict", "balanced"]) -> dict[str, str]:
     }
 
 
+@cache
+def lost_letters() -> str:
+    """A pattern of the letters that `strict` removes, because it has no spelling for them."""
+    folds = fold_table("strict")
+    letters = filter(str.isalpha, map(chr, range(0x20000)))
+    composed = ((letter, unicodedata.ucd_3_2_0.normalize("NFC", letter)) for letter in letters)
+    spelled = "".join(letter for letter, nfc in composed if nfc.isascii() or nfc in folds)
+    return rf"[\p{{L}}--[{spelled}]]"
+
+
 def _is_typography(character: str, folded: str) -> bool:
     """Whether a character beyond Latin-1 is only a typographic form of what it is folded to."""
     data = unicodedata.ucd_3_2_0

@@ -33,14 +33,13 @@ from tokenmill.data.json_records import (
 from tokenmill.data.params import CleanParams, Unit
 from tokenmill.data.record_text import KEYS, no_text, record_texts
 from tokenmill.data.report import Tally
-from tokenmill.data.sources import MAX_RECORD_BYTES, Advance, Part, Source, blocks, opened
+from tokenmill.data.sources import MAX_RECORD_BYTES, Advance, Ends, Part, Source, blocks, opened
 from tokenmill.formats.chat import plain
 
-Reader: TypeAlias = Callable[[Iterable[bytes], Source, CleanParams, Tally, bool], Iterator[str]]
+Reader: TypeAlias = Callable[[Iterable[bytes], Source, CleanParams, Tally, Ends], Iterator[str]]
 """A function that yields the texts in UTF-8 blocks in order and in bounded memory, with DAMAGE
-where bytes are invalid. The blocks are a file or a part of it; the last argument says whether they
-begin the file. It counts in the tally what is not a document, and raises UserError for a file that
-it cannot read."""
+where bytes are invalid. The blocks are a file or a part of it. It counts in the tally what is not a
+document, and raises UserError for a file that it cannot read."""
 
 Cutter: TypeAlias = Callable[[Iterable[bytes], Source, CleanParams, int], Iterator[Part]]
 """A function that divides the UTF-8 blocks of a file into parts of about so many bytes, in bounded
@@ -76,10 +75,11 @@ _BLANK = re.compile(rb"\s")
 
 
 def read_plain_text(
-    blocks: Iterable[bytes], _source: Source, params: CleanParams, _tally: Tally, _first: bool
+    blocks: Iterable[bytes], _source: Source, params: CleanParams, _tally: Tally, ends: Ends
 ) -> Iterator[str]:
     """The texts of a plain text file. Each one is a document, so nothing is counted as dropped."""
-    return (plain(decode(data)) for data in documents(blocks, params.text_file))
+    found = documents(blocks, params.text_file, is_cut=ends.is_cut)
+    return (plain(decode(data)) for data in found)
 
 
 def plain_texts(data: bytes, params: CleanParams) -> pl.Series | None:
@@ -122,7 +122,7 @@ def cut_plain_text(
     blocks: Iterable[bytes], _source: Source, params: CleanParams, size: int
 ) -> Iterator[Part]:
     """Divide a plain text file between documents."""
-    return map(Part, whole_documents(blocks, params.text_file, size))
+    return whole_documents(blocks, params.text_file, size)
 
 
 def whole_documents(
@@ -132,9 +132,8 @@ def whole_documents(
     *,
     shortest: int = SHORTEST,
     longest: int = LONGEST,
-) -> Iterator[list[bytes]]:
+) -> Iterator[Part]:
     """Divide UTF-8 text into parts of about `size` bytes, whose documents are those of the text.
-    Each is a list of blocks.
 
     A part ends behind a separator: there no document goes on, wherever documents begin before.
     Where no separator is near, or the unit has none, a part ends with a document that is cut.
@@ -158,10 +157,10 @@ def whole_documents(
         if cut:
             whole, parts = _divided(parts, cut)
             held -= cut
-            yield whole
+            yield Part(whole, is_cut=not match)
             yielded = True
     if held or not yielded:
-        yield parts
+        yield Part(parts)
 
 
 def _divided(blocks: list[bytes], cut: int) -> tuple[list[bytes], list[bytes]]:
@@ -173,10 +172,15 @@ def _divided(blocks: list[bytes], cut: int) -> tuple[list[bytes], list[bytes]]:
 
 
 def documents(
-    blocks: Iterable[bytes], unit: Unit, *, shortest: int = SHORTEST, longest: int = LONGEST
+    blocks: Iterable[bytes],
+    unit: Unit,
+    *,
+    is_cut: bool = False,
+    shortest: int = SHORTEST,
+    longest: int = LONGEST,
 ) -> Iterator[bytes]:
     r"""The documents in UTF-8 text that comes in blocks. Empty ones are skipped, but an empty file
-    is one document.
+    is one document. `is_cut` is that of the text as a part.
 
     Example:
         >>> list(documents([b"To be,\nor no", b"t to be\n"], "line"))
@@ -190,6 +194,9 @@ def documents(
         yield from (buffer[begin:end] for begin, end in spans)
         found_any = found_any or bool(spans)
         buffer = buffer[end:]
+    if is_cut:
+        yield from _cut_to_the_end(buffer, unit, shortest, longest)
+        return
     rest = buffer if unit == "file" else buffer.rstrip()
     if rest or (unit == "file" and not found_any):
         yield rest
@@ -207,6 +214,18 @@ def _complete(
         spans.append((begin, ends[0]))
         begin = _end(skipped, buffer, ends[1])
     return spans, begin
+
+
+def _cut_to_the_end(buffer: bytes, unit: Unit, shortest: int, longest: int) -> Iterator[bytes]:
+    """The documents of a buffer at whose end one is cut. What follows counts as a letter: where it
+    is another character, no cut depends on it."""
+    skipped = _UNITS[unit][0]
+    text = buffer + b"x"
+    begin = 0
+    while begin < len(buffer):
+        cut = _cut(text, begin + shortest, min(begin + longest, len(buffer)))
+        yield buffer[begin:cut]
+        begin = _end(skipped, text, cut)
 
 
 def _end(pattern: re.Pattern[bytes], buffer: bytes, start: int) -> int:
@@ -425,5 +444,5 @@ def texts(
     if read is None:
         found = read_parquet(source, params, tally, advance)
     else:
-        found = read(read_utf8(source, tally, advance), source, params, tally, True)
+        found = read(read_utf8(source, tally, advance), source, params, tally, Ends())
     return without_damage(found, tally)

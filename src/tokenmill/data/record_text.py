@@ -3,6 +3,7 @@ that are named."""
 
 import reprlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from decimal import Decimal
 from typing import Any
 
 import orjson
@@ -70,9 +71,13 @@ def record_texts(
 
 def _shown(record: Any) -> str:
     try:
-        return orjson.dumps(record, default=str).decode()
+        return orjson.dumps(record, default=_number_or_text).decode()
     except TypeError:  # it is nested deeply
         return reprlib.repr(record)
+
+
+def _number_or_text(value: Any) -> float | str:
+    return float(value) if isinstance(value, Decimal) else str(value)
 
 
 def no_text(name: str, keys: Sequence[str], columns: Sequence[str] | None) -> UserError:
@@ -134,6 +139,8 @@ def _plain(value: Any) -> str | None:
         return ""
     if isinstance(value, str):
         return plain(value)
+    if isinstance(value, Decimal):  # of a number with a fraction, in a JSON file
+        value = float(value)
     return str(value) if isinstance(value, int | float) else None
 
 

@@ -62,8 +62,8 @@ class Tally:
     """The encoding of each file that is not UTF-8."""
     letters: int = 0
     letters_taken: int = 0
-    """The number of letters that the mode's alphabet removed, counted only where it may remove
-    any."""
+    """The number of letters that the mode's alphabet has no spelling for, counted only where there
+    may be any."""
     characters_in: int = 0
     characters_out: int = 0
     invalid_utf8: int = 0
@@ -75,11 +75,10 @@ class Tally:
         self.lengths_read.update(_binary_digits(chars))
         self.read.update(_occurrences(sources))
 
-    def add_letters(self, before: pl.Series, after: pl.Series) -> None:
-        """Count the letters before and after the mode's alphabet is applied."""
-        read, left = (int(texts.str.count_matches(r"\p{L}").sum()) for texts in (before, after))
-        self.letters += read
-        self.letters_taken += max(0, read - left)
+    def add_letters(self, texts: pl.Series, lost: str) -> None:
+        """Count the letters, and those that match the pattern `lost`."""
+        self.letters += int(texts.str.count_matches(r"\p{L}").sum())
+        self.letters_taken += int(texts.str.count_matches(lost).sum())
 
     def add_kept(self, documents: pl.DataFrame) -> None:
         """Count the documents of a shard."""

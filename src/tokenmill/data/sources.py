@@ -18,6 +18,7 @@ import zlib
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, replace
+from operator import itemgetter
 from pathlib import Path, PurePosixPath
 from typing import IO, Any, NamedTuple
 
@@ -115,6 +116,17 @@ class Part(NamedTuple):
     before: bytes = b""
     """What a reader has to see before the blocks. It has no text."""
     behind: bytes = b""
+    is_cut: bool = False
+    """Whether its last document goes on behind it, where it is too long for one document."""
+
+
+class Ends(NamedTuple):
+    """What a reader has to know of the ends of what it reads."""
+
+    first: bool = True
+    """Whether it begins the file."""
+    is_cut: bool = False
+    """As in `Part`."""
 
 
 @dataclass(frozen=True)
@@ -142,9 +154,11 @@ def find_sources(
     if not raw.exists():
         raise _missing(raw, parameter, readable)
     encoding = encoding if encoding == "auto" else codecs.lookup(encoding).name
-    sources: list[Source] = []
+    found: list[tuple[bytes, Source]] = []
     skipped: Counter[str] = Counter()
-    for path, name, is_plain in _entries(raw):
+    for path, any_name, is_plain in _entries(raw):
+        in_bytes = os.fsencode(any_name)
+        name = in_bytes.decode("utf-8", "replace")  # a Linux name may be any bytes
         ending = _suffix(name)
         compression = ending if ending in COMPRESSIONS else None
         kind = _suffix(name[: -len(ending)]) if compression else ending
@@ -152,12 +166,11 @@ def find_sources(
             skipped[ending] += 1
             continue
         version = _listed(path, raw, parameter, is_plain=is_plain)
-        printable = os.fsencode(name).decode("utf-8", "replace")  # a Linux name may be any bytes
-        source = Source(path, printable, kind, compression, version[0], version, encoding)
-        if ending == ZIP:
-            sources += _members(source, formats, skipped)
-        else:
-            sources.append(source)
+        source = Source(path, name, kind, compression, version[0], version, encoding)
+        members = _members(source, formats, skipped) if ending == ZIP else [source]
+        found += ((in_bytes + one.name[len(name) :].encode(), one) for one in members)
+    found.sort(key=itemgetter(0))
+    sources = [source for _, source in found]
     if not sources and not raw.is_dir() and _suffix(raw.name) != ZIP:
         raise UserError(
             f"{parameter} ({raw}) has no known format; give a file that ends in {readable}."
@@ -167,7 +180,6 @@ def find_sources(
         raise UserError(
             f"{parameter} ({raw}) holds no text ({holds}); put files there that end in {readable}."
         )
-    sources.sort(key=lambda source: os.fsencode(source.name))
     read, held_out = _split(sources)
     return Found(read, dict(sorted(skipped.items())), held_out)
 
@@ -193,8 +205,8 @@ def _split(sources: list[Source]) -> tuple[list[Source], list[Source]]:
 
 
 def _entries(raw: Raw) -> Iterable[tuple[str, str, bool]]:
-    """The path or URL of every file at `raw` that is not hidden, the path relative to `raw`, and
-    whether it is surely a regular file. Links to folders are not followed."""
+    """The path or URL of every file or link at `raw` that is not hidden, the path relative to
+    `raw`, and whether it is surely a regular file."""
     if not raw.is_dir():
         return [(str(raw), raw.name, False)]
     return _objects(raw) if isinstance(raw, Objects) else _files(raw)
@@ -222,7 +234,12 @@ def _files(raw: Path) -> Iterator[tuple[str, str, bool]]:
                 continue
             if entry.is_dir(follow_symlinks=False):
                 waiting.append((entry.path, f"{name}{entry.name}/"))
-            elif not entry.is_symlink() or not Path(entry.path).is_dir():
+            elif entry.is_symlink() and Path(entry.path).is_dir():
+                raise UserError(
+                    f"{entry.path} is a link to a folder; copy that folder there, or remove the "
+                    "link."
+                )
+            else:
                 yield entry.path, name + entry.name, entry.is_file(follow_symlinks=False)
 
 
@@ -320,6 +337,11 @@ def _broken(source: Source, error: Exception) -> Exception:
     bz2 have no number; a zip file makes Python seek to where nothing can be."""
     if isinstance(error, OSError) and error.errno not in (None, errno.EINVAL):
         return error
+    if "too much memory" in str(error):
+        return UserError(
+            f"{source.location} was compressed with a window of more than 128 MiB; unpack it "
+            "(`zstd -d --long=31`) and give that."
+        )
     why = error or "it ends too early"
     return UserError(f"{source.location} is a broken archive ({why}); get it again.")
 

@@ -141,7 +141,10 @@ class RowGroup:
         """Read these columns of the documents."""
         with self.shard.local() as path:
             table = pl.scan_parquet(path, glob=False).select(columns)
-            return table.slice(self.start, self.rows).collect()
+            try:
+                return table.slice(self.start, self.rows).collect()
+            except pl.exceptions.PolarsError:
+                raise _damaged(path) from None
 
 
 def row_groups(shard: ShardFile) -> list[RowGroup]:
@@ -184,4 +187,8 @@ def _checked_footer(path: Path, footer: Mapping[str, Any]) -> dict[str, int]:
             raise ValueError
         return found
     except (KeyError, ValueError):
-        raise UserError(f"{path} is not a shard of the stage clean; {way_out(path)}.") from None
+        raise _damaged(path) from None
+
+
+def _damaged(path: Path) -> UserError:
+    return UserError(f"{path} is not a shard of the stage clean; {way_out(path)}.")

@@ -127,9 +127,11 @@ def collect_characters(clean: Path, progress: Progress) -> Tokenizer:
 
 
 def bytes_per_token(tokenizer: TextTokenizer, clean: Path) -> float:
-    """UTF-8 bytes per token on a small, even sample of the corpus, special tokens not counted."""
+    """UTF-8 bytes per token on a small, even sample of the corpus, special tokens not counted.
+
+    Raises:
+        UserError: as `TextTokenizer.encode_batch`.
+    """
     texts = [text for batch in corpus.sample(clean, MEASURED_BYTES) for text in batch]
-    tokens = sum(
-        len(one.ids) for one in tokenizer.backend.encode_batch_fast(texts, add_special_tokens=False)
-    )
-    return sum(len(text.encode()) for text in texts) / tokens
+    ids, _ = tokenizer.encode_batch(texts)
+    return sum(len(text.encode()) for text in texts) / len(ids)
