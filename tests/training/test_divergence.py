@@ -89,6 +89,22 @@ def test_divergence_in_the_first_step_saves_nothing(
     assert checkpoints(here) == []
 
 
+def test_an_update_that_breaks_the_weights_is_not_kept(here: Path, tokens: Path):
+    """No later step is there to notice it."""
+    with pytest.raises(UserError, match=r"after step 1 .*train\.learning_rate"):
+        run(
+            tokens,
+            here / "model",
+            model={"architecture": "gpt2"},
+            learning_rate=1e30,
+            schedule={"warmup_steps": 0},
+            batch_size=100,
+            epochs=1,
+        )
+    assert checkpoints(here) == []
+    assert not (here / "model").exists()
+
+
 def test_damaged_weights_leave_their_checkpoint(
     here: Path, tokens: Path, monkeypatch: pytest.MonkeyPatch
 ):

@@ -3,6 +3,7 @@ has fallen far enough."""
 
 import io
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -113,6 +114,15 @@ def test_the_model_has_the_epochs_that_were_trained(here: Path, tokens: Path):
         json.loads(next((here / "model/resume").glob("*/state.json")).read_text())["state"]["step"]
         == 10
     )
+
+
+def test_a_model_that_ended_early_has_nothing_of_a_longer_run(here: Path, tokens: Path):
+    changes: dict[str, Any] = {"learning_rate": 1e-30, "epochs": 5, "schedule": {"type": "wsd"}}
+    run(tokens, here / "alone", early_stopping=1, **changes)
+    shutil.rmtree(here / ".resume")
+    run(tokens, here / "long", **changes)
+    run(tokens, here / "behind", early_stopping=1, **changes)
+    assert digest(here / "behind") == digest(here / "alone")
 
 
 def test_switched_on_later_it_does_not_take_what_is_too_late(here: Path, tokens: Path):

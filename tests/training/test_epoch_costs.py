@@ -5,8 +5,18 @@ from pathlib import Path
 import pytest
 
 from tests.training.tiny import CONTEXT, run
-from tokenmill.costs import read_costs
+from tokenmill.core.errors import UserError
+from tokenmill.costs import TIMING, read_costs, read_timing
 from tokenmill.training.size import flops_per_token
+
+
+def test_a_stopped_session_is_paid_to_its_end(here: Path, tokens: Path):
+    with pytest.raises(UserError, match=r"runtime\.max_minutes"):
+        run(tokens, here / "model", log_every_steps=1000, runtime={"max_minutes": 1e-9})
+    (checkpoint,) = here.glob(".resume/*/step-*")
+    (row,) = read_timing(checkpoint.parent / TIMING)
+    assert f"step-{row.step:09d}" == checkpoint.name
+    assert row.cost.seconds > 0
 
 
 def test_training_writes_what_each_epoch_costs(here: Path, tokens: Path):

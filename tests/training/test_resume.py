@@ -75,6 +75,14 @@ def test_cosine_continues_inexactly_and_says_so(tmp_path: Path):
     assert "train.schedule.horizon_epochs" in point.sentence
 
 
+def test_cosine_names_the_horizon_of_the_steps_before(tmp_path: Path):
+    before = params(2, type="cosine", horizon_epochs=8)
+    now = params(4, type="cosine", horizon_epochs=6)
+    point = find(store_of(tmp_path / "run", before, 20), now)
+    assert step_of(point) == 20
+    assert "over 6 epochs; the steps before followed one over 8," in point.sentence
+
+
 def test_cosine_is_exact_while_it_warms_up(tmp_path: Path):
     four = params(4, type="cosine")
     six = params(6, type="cosine")

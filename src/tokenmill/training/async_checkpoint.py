@@ -8,7 +8,6 @@ import contextlib
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from copy import deepcopy
 from typing import Any
 
 import torch
@@ -127,7 +126,7 @@ class AsyncCheckpointer:
             self._copies = HostCopies()
             self._write(state, model, optimizer, resumable)
             return None
-        moment = deepcopy(state)
+        moment = state.copied()
         copied = self._copies.all_made()
         self._under_way = self._thread.submit(self._write, moment, copy, tensors, resumable, copied)
         return copied

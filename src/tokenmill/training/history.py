@@ -18,7 +18,7 @@ import math
 import os
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, astuple, dataclass, field, fields
+from dataclasses import asdict, astuple, dataclass, field, fields, replace
 from pathlib import Path
 from shlex import quote
 from typing import Annotated, Any, TypeVar
@@ -154,6 +154,12 @@ class RunState:
     epoch_adapters: list[Sha256] = field(default_factory=list)
     """The SHA-256 of the adapter at the end of each epoch, if the run learns by LoRA."""
 
+    def copied(self) -> "RunState":
+        """A copy that does not change with this one. Rows never change."""
+        own = {name: [*value] for name, value in vars(self).items() if isinstance(value, list)}
+        means = {name: replace(getattr(self, name)) for name in ("epoch_loss", "interval_loss")}
+        return replace(self, **own, **means)
+
     def add_epoch(self, hashes: dict[str, Sha256]) -> None:
         """Record the hashes of the files that are kept of the next epoch."""
         self.epoch_weights.append(hashes[WEIGHTS])
@@ -180,8 +186,9 @@ class RunState:
     def reached_at(self, loss: float | None) -> int | None:
         """The step of the first validation whose loss is at most `loss`; None if there is none, or
         if `loss` is None."""
-        steps = (row.step for row in self._validated() if loss and row.val_loss <= loss)
-        return next(steps, None)
+        if loss is None:
+            return None
+        return next((row.step for row in self._validated() if row.val_loss <= loss), None)
 
     def expected_at(self, loss: float) -> int:
         """The step of the next validation, at which the loss may be at most `loss`.
@@ -207,15 +214,16 @@ class RunState:
 
         None if there is no such epoch, or if `patience` is None.
         """
-        rows = self._validated()
-        for epoch in self.epochs:
-            losses = [row.val_loss for row in rows if row.step <= epoch.step]
-            if (
-                patience
-                and len(losses) > patience
-                and min(losses[-patience:]) >= min(losses[:-patience])
-            ):
-                return epoch.step
+        if patience is None:
+            return None
+        ends = {epoch.step for epoch in self.epochs}
+        lowest = math.inf
+        since = 0
+        for row in self._validated():
+            since = 0 if row.val_loss < lowest else since + 1
+            lowest = min(lowest, row.val_loss)
+            if since >= patience and row.step in ends:
+                return row.step
         return None
 
     def _validated(self) -> "list[EpochRow | ValidationRow]":

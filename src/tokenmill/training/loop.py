@@ -101,8 +101,8 @@ def train(run: Training, interrupt: Interrupt) -> None:
                     kept = ended or state.step == work.pre_decay_step
                     if stop or save or ends_epoch or kept or divides(every_steps, state.step):
                         save_checkpoint(run, losses)
-                    if stop:
-                        end_stopped(run, reason)
+                if stop:
+                    end_stopped(run, timing, reason)
                 if ended:
                     break
         except Diverged as diverged:
@@ -267,7 +267,11 @@ def log(run: Training, losses: Losses, timing: Timing) -> None:
 
 def validate(run: Training) -> tuple[float, float]:
     """The loss of the weights that are kept on the measured validation text, in nats per token and
-    in bits per byte."""
+    in bits per byte.
+
+    Raises:
+        UserError: it is not finite, because the last update broke the weights.
+    """
     data, group = run.data, run.group
     everything = np.arange(data.val.count)
     index = group.part_of(everything)
@@ -283,6 +287,8 @@ def validate(run: Training) -> tuple[float, float]:
                 shrink=group.size == 1,
             )
     loss = group.average(loss, weight=data.val.weight(index))
+    if not math.isfinite(loss):
+        end_broken(run, loss)
     targets = data.val.weight(everything)
     return loss, bits_per_byte(loss, tokens=targets, text_bytes=data.val_bytes)
 
@@ -393,12 +399,24 @@ def save_checkpoint(run: Training, losses: Losses) -> None:
             run.optimizer.update_after(copied)
 
 
-def end_stopped(run: Training, reason: str | None) -> NoReturn:
+def end_stopped(run: Training, timing: Timing, reason: str | None) -> NoReturn:
     """End a run that was stopped from outside, once its checkpoint is written."""
     run.saver.wait()
+    timing.interval(step=run.state.step, tokens=run.state.tokens)
     run.group.end(
         f"{reason or 'another process was stopped'} after step {run.state.step:,} of "
         f"{run.work.steps:,}; everything up to there is saved, and `dvc repro` continues from it."
+    )
+
+
+def end_broken(run: Training, loss: float) -> NoReturn:
+    """End a run whose weights the last update broke. They are not saved."""
+    run.saver.wait()
+    train = run.work.train
+    run.group.end(
+        f"training diverged: after step {run.state.step:,} the validation loss is {loss}. Lower "
+        f"train.learning_rate ({train.peak}), or raise train.schedule.warmup_steps "
+        f"({train.schedule.warmup_steps})."
     )
 
 

@@ -60,12 +60,13 @@ def find_resume_point(store: CheckpointStore, work: Workload, *, say: Say) -> Re
         return ResumePoint(exact, _exact_sentence(exact, newest, work))
     if newest is None:
         return ResumePoint(None, "starting from scratch")
+    then = params_at_checkpoint(train, newest)
     return ResumePoint(
         newest,
         f"continuing from step {newest.step:,} of {work.steps:,} with the learning rates of a "
         f"{train.schedule.type} schedule over {train.schedule.horizon_epochs or train.epochs} "
         "epochs; the steps before followed one over "
-        f"{params_at_checkpoint(train, newest).epochs}, so the result differs from a run in one "
+        f"{then.schedule.horizon_epochs or then.epochs}, so the result differs from a run in one "
         "go. For an exact continuation use train.schedule.type constant, power or wsd, or fix "
         "train.schedule.horizon_epochs",
     )

@@ -276,7 +276,8 @@ def export(job: Job, training: Training, output: Path, say: Callable[[str], None
     state = training.state
     ended = {"epochs": len(state.epochs), "weights": state.epoch_weights}
     manifest = job.manifest.model_copy(update=ended)
-    steps = training.work.kept_steps | {state.step}
+    # After an early end, the later ones are of another run
+    steps = {step for step in training.work.kept_steps | {state.step} if step <= state.step}
     export_model(training.store, manifest, output, steps=steps, say=say)
     return manifest
 
