@@ -1,6 +1,7 @@
 """`tokenmill` alone: what it says of each state that a project can be in."""
 
 import json
+import re
 import shlex
 import shutil
 import subprocess
@@ -35,6 +36,7 @@ from tokenmill.evaluation.results import (
     Question,
     read_evaluation,
 )
+from tokenmill.training.history import EpochRow, train_metrics, write_rows
 
 TOKENIZER = {
     "type": "bpe",
@@ -46,7 +48,22 @@ TOKENIZER = {
 }
 
 
-REF = "commit refs/epoch-1\ncommitter a <a@b> 0 +0000\ndata 0\n"
+def epoch_refs(root: Path, losses: list[float]) -> None:
+    """The refs of a run with these losses, in a new repository."""
+    subprocess.run(["git", "init", "-q", "."], cwd=root, check=True)
+    for epoch, loss in enumerate(losses, start=1):
+        measured = json.dumps(train_metrics(row(epoch, loss), parameters=1))
+        git.execute(
+            root,
+            "fast-import",
+            "--quiet",
+            stdin=f"commit refs/epoch-{epoch}\ncommitter a <a@b> 0 +0000\ndata 0\n"
+            f"M 100644 inline metrics/train.json\ndata {len(measured)}\n{measured}\n",
+        )
+
+
+def row(epoch: int, loss: float) -> EpochRow:
+    return EpochRow(epoch, 10 * epoch, 80 * epoch, 0.01, loss, loss, 2.0, 1.0)
 
 
 def commands(found: Status) -> list[str]:
@@ -61,6 +78,17 @@ def test_outside_a_project_it_says_how_to_get_one(tmp_path: Path):
 
 def test_below_the_root_it_leads_to_the_root(project: Project):
     assert commands(status(project.root / "src")) == [f"cd {project.root}"]
+
+
+def test_commands_below_the_root_name_it(
+    project: Project, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    monkeypatch.chdir(project.root / "src")
+    for command in ("summary", "compare", "publish", "watch", "runs", "doctor", "generate"):
+        with pytest.raises(SystemExit, match=re.escape(f"project {project.root};")):
+            main([command])
+    main(["completion", "bash"])
+    assert "tokenmill" in capsys.readouterr().out
 
 
 def test_in_a_fresh_project_everything_is_to_run(project: Project):
@@ -148,10 +176,13 @@ def test_advice_follows_from_epochs_text_and_prompts(tmp_path: Path):
     assert "tokenmill generate" in sample
     own = typed(changed(tmp_path, data__raw="/texts", model__n_layer=7), evaluated(3, "text"))
     assert "dvc repro -sf report" in own, "a clone has no refs of epochs"
-    subprocess.run(["git", "init", "-q"], cwd=tmp_path, check=True)
-    git.execute(tmp_path, "fast-import", "--quiet", stdin=REF)
-    own = typed(tmp_path, evaluated(3, "text"))
-    assert "dvc metrics diff epoch-1 epoch-3" in own
+    epoch_refs(tmp_path, [3.0, 2.0, 1.0])
+    for last, offered in ((1.5, "dvc repro -sf report"), (1.0, "dvc metrics diff epoch-1 epoch-3")):
+        losses = [3.0, 2.0, last]
+        rows = [row(epoch, loss) for epoch, loss in enumerate(losses, start=1)]
+        write_rows(tmp_path / "metrics/history.csv", EpochRow, rows)
+        own = typed(tmp_path, evaluated(3, "text"))
+        assert offered in own, "the refs may be of another run"
     assert not any("data.raw" in command for command in own)
     assert "dvc exp run -S model.n_layer=9" in own
     (asking,) = [command for command in own if command.startswith("tokenmill generate")]

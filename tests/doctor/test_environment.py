@@ -139,6 +139,14 @@ def test_deleted_results_and_left_locks_are_named(repository: Repository):
     assert "a b.json" in commit.text
 
 
+def test_a_project_within_another_repository_is_named(repository: Repository):
+    inner = repository.root / "proj"
+    inner.mkdir()
+    (finding,) = environment.check_git(Project(inner))
+    assert (finding.name, finding.level) == ("git", "problem")
+    assert "proj/" in finding.text
+
+
 def test_detached_head_and_missing_repository(
     repository: Repository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):

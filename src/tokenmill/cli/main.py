@@ -7,11 +7,13 @@ import importlib
 import re
 import sys
 from collections.abc import Collection, Iterable, Sequence
+from pathlib import Path
 from types import ModuleType
 from typing import Any, NoReturn
 
 from tokenmill import stage
 from tokenmill.core.errors import UserError
+from tokenmill.core.paths import enclosing_project
 from tokenmill.words import units
 
 ABOUT = (
@@ -236,11 +238,26 @@ def main(arguments: Sequence[str] | None = None) -> None:
     def work() -> None:
         options = build_parser(typed[:1]).parse_args(typed)
         if options.command:
+            refuse_subfolder(options)
             _module(options.command).run(options)
         else:
             _module("summary").print_status()
 
     stage.report_errors(work)
+
+
+def refuse_subfolder(options: argparse.Namespace) -> None:
+    """Refuse a command in a subfolder of a project, where it would find nothing. `completion` and
+    what is about a named model may run anywhere.
+
+    Raises:
+        UserError: the current folder is within a project.
+    """
+    project = enclosing_project(Path())
+    if project in (None, Path.cwd()) or options.command == "completion":
+        return
+    if getattr(options, "model", None) is None:
+        raise UserError(f"{Path.cwd()} is inside the project {project}; type this there.")
 
 
 def build_parser(with_arguments: Collection[str] = tuple(COMMANDS)) -> Parser:

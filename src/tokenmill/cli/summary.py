@@ -14,7 +14,6 @@ from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING, Any
 
-from tokenmill import git
 from tokenmill.cli.main import Parser, add_json
 from tokenmill.cli.preset import is_own_text_at_defaults
 from tokenmill.core import paths
@@ -354,16 +353,13 @@ def print_status() -> None:
 def status(root: Path) -> Status:
     """The state of the folder `root`."""
     here = root.resolve()
-    roots = [
-        path
-        for path in (here, *here.parents)
-        if (path / "dvc.yaml").is_file() and (path / "params.yaml").is_file()
-    ]
-    if here in roots:
+    project = paths.enclosing_project(here)
+    if project == here:
         return _inside(root)
-    if roots:
+    if project:
         return Status(
-            f"{here} is inside the project {roots[0]}.", [(f"cd {roots[0]}", "the project's root")]
+            f"{here} is inside the project {project}.",
+            [(f"cd {quote(str(project))}", "the project's root")],
         )
     get = [
         ("git clone URL tokenmill && cd tokenmill", "the repository of TokenMill, or your fork"),
@@ -453,6 +449,7 @@ def _trained(root: Path) -> Status:
 def after_training(evaluation: "Evaluation", *, root: Path) -> Commands:
     """The commands for the evaluated model of the project at `root`."""
     from tokenmill.core.params import PARAMS_FILE, read_yaml  # noqa: PLC0415 (pydantic)
+    from tokenmill.runs.find import is_of_workspace  # noqa: PLC0415 (pydantic)
 
     params = _params(root)
     epochs = evaluation.epochs[-1].epoch
@@ -473,11 +470,11 @@ def after_training(evaluation: "Evaluation", *, root: Path) -> Commands:
             "continue training from here, not from scratch",
         ),
     ]
-    if epochs > 1 and git.references(root, "refs/epoch-1"):
+    if epochs > 1 and is_of_workspace(root, 1) and is_of_workspace(root, epochs):
         gained = "what the epochs in between gained"
         commands.append((f"dvc metrics diff epoch-1 epoch-{epochs}", gained))
     elif epochs > 1:
-        compared = "write the refs epoch-1 to epoch-N, which a clone lacks, to compare epochs"
+        compared = "write the refs epoch-1 to epoch-N of this run, to compare its epochs"
         commands.append(("dvc repro -sf report", compared))
     commands.append(("tokenmill compare", "experiments and epochs side by side"))
     if Path(params.data.raw) == paths.SAMPLE:

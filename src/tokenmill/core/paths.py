@@ -73,6 +73,16 @@ def main_root() -> Path:
     return Path()
 
 
+def enclosing_project(folder: Path) -> Path | None:
+    """The project that a folder is, or else the nearest one in which it lies. A project has a
+    dvc.yaml beside a params.yaml."""
+    here = folder.resolve()
+    for root in (here, *here.parents):
+        if (root / "dvc.yaml").is_file() and (root / "params.yaml").is_file():
+            return root
+    return None
+
+
 def resume_root() -> Path:
     """The folder `.resume` of the main repository."""
     return main_root() / ".resume"

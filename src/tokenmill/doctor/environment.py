@@ -189,6 +189,12 @@ def check_git(project: Project) -> Iterator[Finding]:
     if files is None:
         yield _refused(root)
         return
+    if inside := (git.ask(root, "rev-parse", "--show-prefix") or "").strip():
+        text = (
+            f"the project is the folder {inside} of another repository: no revision of it is found"
+        )
+        yield problem("git", text, "move it out; then git init && git add -A && git commit")
+        return
     branch = git.ask(root, "symbolic-ref", "--quiet", "--short", "HEAD")
     if branch is None and check_running(root).level != "ok":
         yield ok("git", "on no branch while an experiment runs")

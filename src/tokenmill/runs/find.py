@@ -170,22 +170,33 @@ def _epoch_of_ref(root: Path, rev: str) -> int | None:
 def _at_epoch_ref(root: Path, epoch: int) -> FoundModel:
     """The model that the ref `epoch-N` measured. It is searched in the work tree, at HEAD, and at
     the commit before the ref."""
-    ref = f"refs/epoch-{epoch}"
-    kept = (git.content(root, ref, paths.TRAIN_METRICS) or "{}").encode()
-    measured = parse_record(
-        kept, dict[str, float], source=ref, way_out="`dvc repro -sf report` makes it"
-    )
     epochs = available(root)
-    history = root / paths.HISTORY
-    if len(epochs) >= epoch and history.exists() and _holds(read_bytes(history), measured, epoch):
+    if len(epochs) >= epoch and is_of_workspace(root, epoch):
         return epochs[epoch - 1]
-    for rev in ("HEAD", f"{ref}^"):
+    measured = _measured(root, epoch)
+    for rev in ("HEAD", f"refs/epoch-{epoch}^"):
         if _holds((git.content(root, rev, paths.HISTORY) or "").encode(), measured, epoch):
             return _at_revision(root, rev, epoch)
     raise UserError(
         f"the model that epoch-{epoch} measured is neither in the workspace nor in HEAD nor in "
         "the commit before it; name the revision or the experiment that has it, or make model and "
         "refs again with `dvc repro`."
+    )
+
+
+def is_of_workspace(root: Path, epoch: int) -> bool:
+    """Whether the ref `epoch-N` exists and measured the run whose results are in the work tree."""
+    history = root / paths.HISTORY
+    measured = _measured(root, epoch)
+    return bool(measured) and history.exists() and _holds(read_bytes(history), measured, epoch)
+
+
+def _measured(root: Path, epoch: int) -> dict[str, float]:
+    """What the ref `epoch-N` measured; nothing without the ref."""
+    ref = f"refs/epoch-{epoch}"
+    kept = (git.content(root, ref, paths.TRAIN_METRICS) or "{}").encode()
+    return parse_record(
+        kept, dict[str, float], source=ref, way_out="`dvc repro -sf report` makes it"
     )
 
 
