@@ -9,17 +9,28 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, get_args
 
+import numpy as np
 import pytest
 
 from tests.data.material import json_lines, parameters
 from tests.evaluation.trained import train_a_model
 from tests.imports import ROOT
-from tests.training.tiny import digest, runtime_params
+from tests.tokens import packing
+from tests.training.tiny import CONTEXT, MODEL, digest, runtime_params, train_params
 from tokenmill.core.errors import UserError
 from tokenmill.finetuning.params import FinetuneParams, Method
-from tokenmill.finetuning.run import CHATS, clean_chats, finetuning_job
+from tokenmill.finetuning.run import (
+    CHATS,
+    Base,
+    clean_chats,
+    finetuning_job,
+    with_base_text,
+)
 from tokenmill.formats.shards import totals
+from tokenmill.formats.token_file import Split
+from tokenmill.model.config import ModelParams
 from tokenmill.model.manifest import ADAPTER, ADAPTER_CONFIG, WEIGHTS, read_manifest
+from tokenmill.training.job import training_job
 from tokenmill.training.launch import Interrupt
 from tokenmill.training.run import Outcome, run_job
 
@@ -122,6 +133,44 @@ def test_a_run_stopped_five_times_ends_in_the_same_bytes(
                 tune(base, here / "stopped", patch, method, base_fraction=base_fraction)
     tune(base, here / "stopped", monkeypatch, method, base_fraction=base_fraction)
     assert digest(here / "stopped/model") == digest(here / "quiet/model")
+
+
+def base_text(folder: Path, fraction: float, mixture: dict[str, float] | None) -> np.ndarray:
+    """The sequences (N, L, T) that ten of chats get beside them from a text of 202 tokens of a and
+    201 of b, whose ids count from 0."""
+    ids: dict[Split, np.ndarray] = {"train": np.arange(403), "val": np.arange(9)}
+    packing.write_tokens(folder / "tokens", ids, sources=("a", "b"), vocab_size=403)
+    trained = train_params()
+    model = ModelParams.model_validate(MODEL)
+    job = training_job(model, trained, folder / "tokens", folder / "none", mixture=mixture)
+    chats = np.zeros((10, 3, CONTEXT), np.int32)
+    base = Base(job.manifest, folder, "")
+    return with_base_text(chats, base, trained, folder / "tokens", fraction)[10:]
+
+
+@pytest.mark.parametrize(
+    ("mixture", "of_a"), [({"b": 0.0}, 20), ({"a": 0.0}, 0), ({"a": 0.5, "b": 1.5}, 5)]
+)
+def test_base_text_is_mixed_as_the_base_was(tmp_path: Path, mixture: dict[str, float], of_a: int):
+    inputs, targets, starts = base_text(tmp_path, 2 / 3, mixture).transpose(1, 0, 2)
+    assert len(inputs) == 20
+    assert (np.diff(inputs) == 1).all()
+    assert (targets == inputs + 1).all()
+    assert not starts.any()
+    in_a = inputs[:, 0] < 202
+    assert in_a.sum() == of_a
+    assert (in_a == (targets[:, -1] < 202)).all()
+
+
+def test_base_text_of_no_mixture_is_spread_over_all(tmp_path: Path):
+    first = base_text(tmp_path, 2 / 3, None)[:, 0, 0]
+    assert first.tolist() == [number * 50 // 20 * CONTEXT for number in range(20)]
+
+
+def test_more_base_text_than_there_is_is_refused(tmp_path: Path):
+    with pytest.raises(UserError, match=r"finetune\.base_fraction \(0\.9\).* 50; .* 0\.833\."):
+        base_text(tmp_path / "too-much", 0.9, None)
+    assert len(base_text(tmp_path / "most", 0.833, None)) == 50
 
 
 def test_lora_keeps_the_adapter_of_each_epoch(

@@ -2,6 +2,7 @@
 
 import contextlib
 import hashlib
+import math
 import os
 import tempfile
 from collections.abc import Iterator
@@ -19,7 +20,7 @@ from tokenmill.finetuning.chats import ChatSplit, read_chats
 from tokenmill.finetuning.params import FinetuneParams, Method
 from tokenmill.formats.measured import evenly_spread
 from tokenmill.formats.records import checked
-from tokenmill.formats.token_file import open_tokens
+from tokenmill.formats.token_file import open_tokens, read_metadata
 from tokenmill.formats.tokenizer import read_tokenizer
 from tokenmill.model.config import LoraParams
 from tokenmill.model.gpt import GPT
@@ -92,7 +93,7 @@ def finetuning_job(
     kept = base.manifest.train.model_dump()
     trained = checked(kept, TrainParams, source=models / MANIFEST, way_out=way_out(models))
     train = params.as_training(method, trained, base.manifest.model)
-    rows = with_base_text(chats["train"].layers, tokens, params.base_fraction)
+    rows = with_base_text(chats["train"].layers, base, trained, tokens, params.base_fraction)
     return tuning_job(
         base, train, rows, chats["val"], lora=params.lora if method == "lora" else None
     ), chats
@@ -129,20 +130,37 @@ def clean_chats(
             del os.environ[CHATS]
 
 
-def with_base_text(layers: np.ndarray, tokens: Path, fraction: float) -> np.ndarray:
-    """Sequences of chats (N, L, T), followed by evenly spread sequences of the base's text, which
-    are `fraction` of all."""
-    context_length = layers.shape[2]
-    wanted = round(len(layers) * fraction / (1 - fraction))
+def with_base_text(
+    layers: np.ndarray, base: Base, trained: TrainParams, tokens: Path, fraction: float
+) -> np.ndarray:
+    """Sequences of chats (N, L, T), followed by evenly spread ones of the first epoch of the base's
+    training, which are `fraction` of all.
+
+    Args:
+        trained: what `base` was trained with.
+
+    Raises:
+        UserError: that epoch has too few.
+    """
+    chats, _, context_length = layers.shape
+    wanted = round(chats * fraction / (1 - fraction))
     if not wanted:
         return layers
+    manifest = base.manifest
+    work = Workload.on(read_metadata(tokens), manifest.model, trained, manifest.mixture)
+    starts = np.sort(work.sampler.order_of(0))
+    if wanted > len(starts):
+        most = math.floor(1000 * len(starts) / (chats + len(starts))) / 1000
+        raise UserError(
+            f"finetune.base_fraction ({fraction:g}) needs {wanted:,} sequences of the base's text "
+            f"beside {chats:,} of chats, and an epoch of its training had {len(starts):,}; set it "
+            f"to at most {most:g}."
+        )
     ids = open_tokens(tokens, "train")
-    index = evenly_spread((len(ids) - 1) // context_length, wanted)
-    windows = np.stack(
-        [ids[start : start + context_length + 1] for start in index * context_length]
-    )
-    base = np.stack([windows[:, :-1], windows[:, 1:], np.zeros_like(windows[:, 1:])], axis=1)
-    return np.concatenate([layers, base.astype(np.int32)])
+    chosen = starts[evenly_spread(len(starts), wanted)]
+    windows = np.stack([ids[start : start + context_length + 1] for start in chosen])
+    rows = np.stack([windows[:, :-1], windows[:, 1:], np.zeros_like(windows[:, 1:])], axis=1)
+    return np.concatenate([layers, rows.astype(np.int32)])
 
 
 def tuning_job(
