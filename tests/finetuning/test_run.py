@@ -18,6 +18,7 @@ from tests.imports import ROOT
 from tests.tokens import packing
 from tests.training.tiny import CONTEXT, MODEL, digest, runtime_params, train_params
 from tokenmill.core.errors import UserError
+from tokenmill.costs import COSTS, read_costs
 from tokenmill.finetuning.params import FinetuneParams, Method
 from tokenmill.finetuning.run import (
     CHATS,
@@ -28,11 +29,13 @@ from tokenmill.finetuning.run import (
 )
 from tokenmill.formats.shards import totals
 from tokenmill.formats.token_file import Split
-from tokenmill.model.config import ModelParams
+from tokenmill.model.config import LoraParams, ModelParams
 from tokenmill.model.manifest import ADAPTER, ADAPTER_CONFIG, WEIGHTS, read_manifest
 from tokenmill.training.job import training_job
 from tokenmill.training.launch import Interrupt
+from tokenmill.training.lora import trained_parameters
 from tokenmill.training.run import Outcome, run_job
+from tokenmill.training.size import flops_per_token
 
 SECTION = {
     "methods": ["full"],
@@ -192,6 +195,20 @@ def test_lora_keeps_the_adapter_of_each_epoch(
         tune(base, here / other, monkeypatch, "lora", runtime=place)
         assert digest(here / other / "model") == found
         next((here / "mirror").glob(f"*/weights/*/{ADAPTER}")).write_bytes(b"")
+
+
+def test_costs_of_lora_are_without_gradients_of_what_stays(
+    base: Path, here: Path, monkeypatch: pytest.MonkeyPatch
+):
+    flops = {}
+    for method in METHODS:
+        tune(base, here / method, monkeypatch, method)
+        flops[method] = read_costs(here / method / COSTS)[-1].flops
+    config = read_manifest(base / "model").model
+    learning = trained_parameters(config, LoraParams.model_validate(SECTION["lora"]))
+    fewer = flops_per_token(config, learning=learning) / flops_per_token(config)
+    assert fewer < 0.9
+    assert flops["lora"] == pytest.approx(fewer * flops["full"], rel=1e-4)
 
 
 def test_lora_that_cannot_be_is_refused(base: Path, here: Path, monkeypatch: pytest.MonkeyPatch):

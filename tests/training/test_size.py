@@ -12,9 +12,10 @@ from torch.utils.flop_counter import FlopCounterMode
 from tests.model.small import ARCHITECTURES, config_of, small_config
 from tests.training.tiny import CPU, train_params
 from tokenmill.model import ops
-from tokenmill.model.config import ModelConfig
+from tokenmill.model.config import LoraParams, ModelConfig
 from tokenmill.model.gpt import build, model_class, parameter_count
 from tokenmill.model.sequences import loss_of
+from tokenmill.training.lora import adapt, trained_parameters
 from tokenmill.training.optimizer import Optimizer
 from tokenmill.training.params import OPTIMIZERS, OptimizerName
 from tokenmill.training.size import (
@@ -50,6 +51,23 @@ def test_operations_are_those_that_pytorch_counts(n_layer: int):
     products = sum(n for operation, n in counted.items() if "bmm" not in str(operation))
     assert products == 6 * matmul_parameters(config) * ids_BT.numel()
     assert flops_per_token(config) == 6 * matmul_parameters(config) + 12 * n_layer * 16 * 12
+
+
+@pytest.mark.parametrize("n_layer", [1, 3])
+def test_operations_of_lora_are_those_that_pytorch_counts(n_layer: int):
+    """But for those of the first block, whose input needs no gradient."""
+    config = small_config("modern", n_layer=n_layer)
+    lora = LoraParams(rank=3, alpha=6, targets="all")
+    ids_BT = torch.zeros((2, 12), dtype=torch.long)
+    model = adapt(build(config, seed=0), lora, seed=0)
+    with FlopCounterMode(display=False) as counter:
+        model(ids_BT).square().mean().backward()
+    counted = counter.get_flop_counts()["Global"]
+    products = sum(n for operation, n in counted.items() if "bmm" not in str(operation))
+    attention = 12 * n_layer * 16 * 12
+    each = flops_per_token(config, learning=trained_parameters(config, lora))
+    inputs_of_qkv = 2 * 3 * config.n_embd**2
+    assert products == (each - attention - inputs_of_qkv) * ids_BT.numel()
 
 
 def test_gpt2_small_costs_what_its_published_size_says():

@@ -111,7 +111,7 @@ def run_job(
             if not group.is_main:
                 return None
             manifest = export(job, training, output, display.say)
-            write_times(training, times, peak=peak_flops(setup.compute.device))
+            write_times(job, training, times, peak=peak_flops(setup.compute.device))
     prune_runs(resume_root(), keep=runtime.checkpoint.keep_runs)
     return Outcome(manifest, training.state)
 
@@ -282,15 +282,16 @@ def export(job: Job, training: Training, output: Path, say: Callable[[str], None
     return manifest
 
 
-def write_times(training: Training, times: Path, *, peak: float | None) -> None:
+def write_times(job: Job, training: Training, times: Path, *, peak: float | None) -> None:
     """Write what every epoch cost, beside the checkpoints, and copy the tables of times to the
     folder `times`."""
-    work = training.work
+    work = job.work
+    operations = flops_per_token(work.config, learning=job.learning)
     folder = training.store.folder
     costs = epoch_costs(
         read_timing(folder / TIMING),
         ends=[row.step for row in training.state.epochs],
-        flops_per_step=work.tokens_per_epoch / work.steps_per_epoch * flops_per_token(work.config),
+        flops_per_step=work.tokens_per_epoch / work.steps_per_epoch * operations,
         peak=peak * training.group.size if peak else None,
         currency=training.runtime.cost.currency,
     )

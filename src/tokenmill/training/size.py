@@ -3,8 +3,9 @@
 Operations follow Chowdhery et al. 2022 (PaLM), appendix B: each token costs 6 operations per
 parameter that it is multiplied with (2 forward, 4 backward), and 12 x layers x width x context for
 attention, as if it were not causal. Looking up an embedding multiplies nothing, so only the head's
-embedding counts. The optimizer is not counted either. Memory follows from formulas of the code;
-tests compare both with PyTorch's counts.
+embedding counts. With LoRA a parameter that stays costs 4, as it has no gradient, and one that
+learns 4 as well, as the forward pass has the merged weights. The optimizer is not counted. Memory
+follows from formulas of the code; tests compare both with PyTorch's counts.
 """
 
 import math
@@ -35,11 +36,18 @@ def matmul_parameters(config: ModelConfig) -> int:
     return sum(p.numel() for p in model.parameters()) - sum(e.weight.numel() for e in embeddings)
 
 
-def flops_per_token(config: ModelConfig) -> int:
+def flops_per_token(config: ModelConfig, *, learning: int | None = None) -> int:
     """Floating-point operations of training on one token: forward and backward pass, without the
-    update."""
+    update.
+
+    Args:
+        config: the model.
+        learning: the number of parameters that learn by LoRA; None if all those of the model do.
+    """
     attention = 12 * config.n_layer * config.n_embd * config.context_length
-    return 6 * matmul_parameters(config) + attention
+    if learning is None:
+        return 6 * matmul_parameters(config) + attention
+    return 4 * (matmul_parameters(config) + learning) + attention
 
 
 def step_flops(work: Workload) -> int:
