@@ -53,6 +53,16 @@ def test_revisions_have_the_names_that_users_type(repository: Path) -> None:
     assert git.revisions(repository) == ["main", "v1", "apt-oak", "blest-jube", "epoch-1"]
 
 
+def test_names_keep_the_white_space_that_git_allows(repository: Path) -> None:
+    names = ["a\u00a0b", "c\u2028d", "e\u3000f", "g\u0085h"]
+    for name in names:
+        git.execute(repository, "update-ref", f"refs/heads/{name}", "HEAD")
+        git.execute(repository, "update-ref", f"refs/exps/78/{'9' * 38}/{name}", "HEAD")
+    assert {*names, "main"} <= set(git.revisions(repository))
+    found = [one.name for one in git.experiments(repository) if one.baseline.startswith("78")]
+    assert sorted(found) == sorted(names)
+
+
 @pytest.mark.parametrize("ref", ["a", "a/b/c/d", "zz/zz/x", "12/34/x", f"12/{'3' * 38}/a/b"])
 def test_a_ref_that_dvc_cannot_read_is_named_with_the_way_out(repository: Path, ref: str) -> None:
     for experiment in git.experiments(repository):

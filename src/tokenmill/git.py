@@ -86,7 +86,8 @@ def _run(
 
 def references(root: Path, *patterns: str) -> list[str]:
     """Full names of the refs that match `patterns`, sorted; none outside a git repository."""
-    return (ask(root, "for-each-ref", "--format=%(refname)", *patterns) or "").split()
+    said = ask(root, "for-each-ref", "--format=%(refname)", *patterns) or ""
+    return [name for name in said.split("\n") if name]  # a name may have a no-break space
 
 
 @dataclass(frozen=True)
