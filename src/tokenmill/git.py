@@ -148,6 +148,13 @@ def revisions(root: Path) -> list[str]:
     ]
 
 
+def commit_time(root: Path, rev: str) -> str | None:
+    """When a revision was committed, in ISO 8601 with the time zone; None if git has no such
+    commit."""
+    said = ask(root, "rev-list", "--max-count=1", "--format=%cI", rev, "--")
+    return said.splitlines()[-1] if said else None  # the line before it names the commit
+
+
 def content(root: Path, rev: str, file: Path) -> str | None:
     """The text of a file that git tracks at a revision; None if git has no such file."""
     return ask(root, "show", f"{rev}:./{file.as_posix()}")

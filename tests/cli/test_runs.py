@@ -1,7 +1,9 @@
 """`tokenmill runs` on a real project whose stages are quick."""
 
 import io
+import json
 import shutil
+from datetime import datetime, timedelta
 from pathlib import Path
 
 import pandas as pd
@@ -10,7 +12,7 @@ import pytest
 from tests.imports import ROOT
 from tests.pipeline.project import Project
 from tokenmill.cli.main import main
-from tokenmill.cli.runs import COLUMNS, SHOWN_METRICS, find_runs, names_of_runs, ranked
+from tokenmill.cli.runs import COLUMNS, COUNTS, SHOWN_METRICS, find_runs, names_of_runs, ranked
 from tokenmill.core.errors import UserError
 
 PIPELINE = """\
@@ -30,7 +32,7 @@ layers = int(re.search(r"n_layer: (\\d+)", pathlib.Path("params.yaml").read_text
 files = {
     "models/gpt/manifest.json": {"fingerprint": f"run-{layers}"},
     "metrics/train.json": {
-        "epoch": 1, "steps": 20, "parameters": layers, "train_loss": 1, "val_loss": 8 / layers
+        "epoch": 1, "steps": 20, "parameters": layers << 20, "train_loss": 1, "val_loss": 8 / layers
     },
     "metrics/eval.json": {"bits_per_byte": 2 / layers, "expected_found": layers / 10},
 }
@@ -149,6 +151,25 @@ def test_the_table_is_sorted_and_fits_80_columns(
     table = pd.read_csv(io.StringIO(capsys.readouterr().out))
     assert list(table.columns) == COLUMNS
     assert table["bits_per_byte"].is_monotonic_increasing
+
+
+@pytest.mark.slow
+def test_programs_get_whole_counts_and_the_time_of_commits(
+    project: Project, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    monkeypatch.chdir(project.root)
+    main(["runs", "--csv"])
+    rows = pd.read_csv(io.StringIO(capsys.readouterr().out), dtype=str).set_index("run")
+    assert list(rows.loc["main", list(COUNTS)]) == ["1", "20", "4194304"]
+    main(["runs", "--json"])
+    workspace, commit, experiment = json.loads(capsys.readouterr().out)["runs"]
+    assert [type(commit[name]) for name in COUNTS] == [int] * 3
+    assert experiment["parameters"] == 2 << 20
+    assert workspace["created"] is None
+    for row in (commit, experiment):
+        age = datetime.now().astimezone() - datetime.fromisoformat(row["created"])
+        assert timedelta(0) <= age < timedelta(hours=1)
+        assert rows.loc[row["run"], "created"] == row["created"]
 
 
 @pytest.mark.slow

@@ -40,6 +40,9 @@ SHOWN_METRICS = {
 """The columns of the table that show a metric, each with its name in metrics/train.json or
 metrics/eval.json."""
 
+COUNTS = ("epochs", "steps", "parameters")
+"""The columns with whole numbers."""
+
 FINETUNED_METRICS = {
     "chats_loss": f"{paths.FINETUNED_METRICS}/train.json:val_loss",
     "base_text_loss": "base_text_loss",
@@ -161,7 +164,7 @@ def find_runs(root: Path, *, commits: int) -> "pd.DataFrame":
         raise UserError(
             f"{root.resolve()}: {' '.join(str(error).split())}; `tokenmill doctor` says more."
         ) from None
-    return pd.DataFrame(rows, columns=COLUMNS)
+    return pd.DataFrame(rows, columns=COLUMNS).astype(dict.fromkeys(COUNTS, "Int64"))
 
 
 def names_of_runs(root: Path) -> list[str]:
@@ -218,15 +221,17 @@ def _row(
         row = dict.fromkeys(SHOWN_METRICS)
     elif entry.get("finetune.methods"):
         row |= {name: _metric(entry, metric) for name, metric in FINETUNED_METRICS.items()}
+    counts = {name: _whole(row[name]) for name in COUNTS}
     named = {
         "run": entry["Experiment"] or entry["rev"],
         "rev": entry["rev"],
-        "created": entry["Created"],
+        # DVC's own time has no date or no time of day, and no time zone
+        "created": git.commit_time(root, entry["rev"]) if entry["Created"] else None,
         "state": (entry["State"] or "").lower().removeprefix("success"),
         "changed": " ".join(_changes(entry, base)) if base else "",
         "text": str(entry.get("data.raw")),
     }
-    return named | row | _times(entry, repo, root)
+    return named | row | counts | _times(entry, repo, root)
 
 
 def _metric(entry: Mapping[str, Any], name: str) -> float | None:
@@ -235,6 +240,11 @@ def _metric(entry: Mapping[str, Any], name: str) -> float | None:
         entry.get(key) for key in (name, f"metrics/train.json:{name}", f"metrics/eval.json:{name}")
     )
     return next((float(value) for value in found if isinstance(value, int | float)), None)
+
+
+def _whole(number: float | None) -> int | None:
+    """A count as a whole number; None if it is none, as in metrics that are damaged."""
+    return int(number) if number is not None and number.is_integer() else None
 
 
 def _model(entry: Mapping[str, Any]) -> str:
