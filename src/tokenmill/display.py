@@ -66,6 +66,10 @@ class Screen(Console):
         for piece in super().render(renderable, options):
             yield piece if piece.control else piece._replace(text=message(piece.text))
 
+    def on_broken_pipe(self) -> None:
+        """Raise what rich has caught, for `report_errors`; rich itself would end the process."""
+        raise BrokenPipeError
+
 
 def console(out: TextIO | None = None, *, width: int | None = None) -> Screen:
     """A rich console that prints on `out`, or on stdout.

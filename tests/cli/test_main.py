@@ -194,8 +194,10 @@ def test_mistyped_command_line_names_the_nearest_word(
     assert meant in shown.err
 
 
-def test_a_closed_pipe_ends_the_command_quietly(root: Path):
-    command = f"{shlex.quote(sys.executable)} -m tokenmill params | true; echo ${{PIPESTATUS[0]}}"
+@pytest.mark.parametrize("arguments", ["params", "params model.n_layer"], ids=["say", "rich"])
+def test_a_closed_pipe_ends_the_command_quietly(root: Path, arguments: str):
+    tokenmill = f"{shlex.quote(sys.executable)} -m tokenmill"
+    command = f"{tokenmill} {arguments} | true; echo ${{PIPESTATUS[0]}}"
     done = subprocess.run(
         ["bash", "-c", command],
         cwd=root,
