@@ -7,7 +7,7 @@ from pathlib import Path
 from urllib.parse import urlencode
 
 import pytest
-from playwright.sync_api import Browser, Locator, Page, expect
+from playwright.sync_api import Browser, Locator, Page, Route, expect
 
 from tests.browser import IN_CHROMIUM, PATIENCE
 from tests.publish.site_project import QUESTION, SAMPLING, TEXT, greedy, make_project
@@ -88,11 +88,13 @@ def test_two_epochs_answer_as_the_library(page: Page, made: Path):
     assert page.locator(".talk img, .talk b, .talk script").count() == 0
 
 
-def test_weights_beside_the_page_continue_a_text(page: Page, made: Path):
-    open_at(page, made / "beside", epoch=1, temperature=0, text=TEXT)
+def test_weights_beside_the_page_continue_a_text(page: Page, made: Path, tmp_path: Path):
+    folder = tmp_path / "beside"
+    shutil.copytree(made / "beside", folder)
+    open_at(page, folder, epoch=1, temperature=0, text=TEXT)
     assert written(page) == visible(greedy(made, TEXT, 1, chat=False)).strip()
-    shutil.rmtree(made / "beside/weights")
-    open_at(page, made / "beside", text=TEXT)
+    shutil.rmtree(folder / "weights")
+    open_at(page, folder, text=TEXT)
     expect(page.get_by_role("alert")).to_contain_text("weights/", timeout=PATIENCE)
 
 
@@ -147,3 +149,24 @@ def test_a_long_answer_is_stopped(page: Page, made: Path):
     page.get_by_role("button", name="New conversation").click()
     expect(page.locator("#talk-write")).to_be_enabled(timeout=PATIENCE)
     expect(column(page).locator(".talk-turn, .talk-panel table")).to_have_count(0)
+
+
+def test_stopping_while_weights_are_read_writes_nothing(page: Page, made: Path):
+    held = list[Route]()
+
+    def hold(route: Route) -> None:
+        held.append(route)
+
+    page.route("**/weights/*", hold, times=1)
+    with page.expect_request("**/weights/*"):
+        page.goto(f"{(made / 'beside/index.html').as_uri()}?text=a", wait_until="commit")
+    page.get_by_role("button", name="Stop").click()
+    held.pop().continue_()
+    expect(page.locator("#talk-write")).to_be_enabled(timeout=PATIENCE)
+    tokens = column(page).locator(".talk-turn").first.locator(".talk-token")
+    expect(tokens).to_have_count(0)
+    page.locator("#talk-prompt").fill("b")
+    page.locator("#talk-prompt").press("Enter")
+    expect(column(page).locator(".talk-panel table")).to_be_visible(timeout=PATIENCE)
+    expect(column(page).locator(".talk-turn")).to_have_count(2)
+    expect(tokens).to_have_count(0)

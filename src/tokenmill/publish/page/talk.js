@@ -132,6 +132,7 @@ class Column {
     this.worker = null;
     this.loading = Promise.resolve();
     this.tasks = 0; // that the worker got
+    this.stops = 0;
   }
 
   /** Talk to another epoch from now on; null hides the column. */
@@ -189,6 +190,13 @@ class Column {
     this.loaded = [...this.loaded.filter((one) => one !== epoch), epoch]; // the last used is last
   }
 
+  /** Bring weights as `load` does, and say whether nothing was stopped meanwhile. */
+  async #loadUnstopped(epoch, progress) {
+    const { stops } = this;
+    await this.load(epoch, progress);
+    return this.stops === stops;
+  }
+
   /** Ask, and wait for the end of the answer. */
   async ask(prompt, kind, sampling) {
     this.stop(); // a comparison
@@ -196,8 +204,10 @@ class Column {
     this.turns.push(turn);
     this.started.push(turn);
     try {
-      await this.load(turn.epoch, (share) => turn.note(`reading ${visible(turn.epoch.name)}: ${percent(share)}`));
-      turn.note("");
+      const progress = (share) => turn.note(`reading ${visible(turn.epoch.name)}: ${percent(share)}`);
+      const goesOn = await this.#loadUnstopped(turn.epoch, progress);
+      turn.note(goesOn ? "" : "Stopped before the first token.");
+      if (!goesOn) return;
       const messages = [...(kind === "text" ? [] : this.messages), { role: "user", content: prompt }];
       await new Promise((resolve) => {
         this.waiting = resolve;
@@ -217,7 +227,10 @@ class Column {
     if (epoch === null || turn.comparing) return;
     turn.comparing = true;
     try {
-      await this.load(epoch, () => {});
+      if (!await this.#loadUnstopped(epoch, () => {})) {
+        turn.comparing = false;
+        return;
+      }
       const candidates = turn.thoughts.map(({ likeliest }) => likeliest.map(({ id }) => id));
       const ids = turn.pieces.map(({ id }) => id);
       this.#post(turn, { task: "compare", epoch: epoch.part, ids, length: turn.length, candidates });
@@ -231,8 +244,9 @@ class Column {
     this.worker.postMessage({ turn: turn.number, number: this.tasks, ...task });
   }
 
-  /** Stop everything that the worker was asked to do. */
+  /** Stop everything that the worker was asked to do, and what waits for weights. */
   stop() {
+    this.stops += 1;
     this.worker?.postMessage({ task: "stop", number: this.tasks });
   }
 }
