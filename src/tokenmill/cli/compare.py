@@ -92,14 +92,16 @@ def run(options: argparse.Namespace) -> None:
     else:
         epochs = find_epochs(Path(), options.names)
     comparison = Comparison(epochs)
-    write_text(PAGE, render_page(comparison))
     if options.json:
         print_record(_record(comparison))
-    elif options.all:
-        say(f"{len(epochs)} runs side by side: {PAGE}")
-    else:
+    elif not options.all:
         width = max(shutil.get_terminal_size().columns, NARROWEST)
         print_comparison(comparison, console(width=width))
+    # Last, so that a folder in which nothing can be written hides no figure
+    write_text(PAGE, render_page(comparison))
+    if options.all:
+        say(f"{len(epochs)} runs side by side: {PAGE}")
+    elif not options.json:
         say(f"\nas a page: {PAGE}")
 
 

@@ -68,13 +68,18 @@ def print_summary(*, as_json: bool = False) -> None:
     made = [*made_lines(), *finetuned_lines(Path())]
     evaluation = read_evaluation(paths.EVALUATION)
     run_times = paths.resume_root(), read_manifest(paths.MODEL).fingerprint
-    publish_times(*run_times, paths.METRICS)
     costs = read_costs(find_times(*run_times, COSTS))
     if as_json:
         print_record(_record(evaluation, costs))
-        return
+    else:
+        _print_finished([*made, *cost_lines(costs)], evaluation)
+    # Last, so that a folder in which nothing can be written hides no figure
+    publish_times(*run_times, paths.METRICS)
+
+
+def _print_finished(lines: list[tuple[str, str]], evaluation: "Evaluation") -> None:
     print()
-    print_columns([*made, *cost_lines(costs)])
+    print_columns(lines)
     print()
     _print_losses(evaluation)
     for warning in warnings(evaluation, Path()):
@@ -295,7 +300,7 @@ def _print_losses(evaluation: "Evaluation") -> None:
     """Print the losses of every epoch and its right answers: recall and generalisation apart if
     prompts are marked."""
     scores = evaluation.scores
-    rows = [("epoch", "train loss at end", "val loss", "perplexity", "bits/byte", *scores)]
+    rows = [("epoch", "train loss", "val loss", "perplexity", "bits/byte", *scores)]
     for row in evaluation.epochs:
         losses = (
             f"{row.train_loss:.4f}",
