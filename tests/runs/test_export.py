@@ -224,6 +224,11 @@ def test_nothing_is_overwritten(tmp_path: Path):
     checkpoint = checkpoint_in(tmp_path, "gpt2", "char")
     with pytest.raises(UserError, match="exists; name another folder"):
         export(checkpoint, NOTHING, checkpoint.folder)
+    unmounted = tmp_path / "link"
+    unmounted.symlink_to(tmp_path / "nothing")
+    with pytest.raises(UserError, match="exists; name another folder"):
+        export(checkpoint, NOTHING, unmounted)
+    assert unmounted.is_symlink()
 
 
 def test_tokenizer_of_another_model_is_refused(tmp_path: Path):

@@ -78,7 +78,7 @@ def run(options: argparse.Namespace) -> None:
         fetch_benchmarks(benchmarks_of(options.address, non_commercial=options.non_commercial))
         return
     target, command = planned(options.address, options.name)
-    if target.exists() or target.with_name(f"{target.name}.dvc").exists():
+    if os.path.lexists(target) or target.with_name(f"{target.name}.dvc").exists():
         raise UserError(
             f"{target} exists; `dvc update {target}.dvc` brings what is new there, --name another "
             "copy."

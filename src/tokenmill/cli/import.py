@@ -8,6 +8,7 @@ starts without unusual values. What it computes for the other entries stays the 
 """
 
 import argparse
+import os
 import re
 import shlex
 import shutil
@@ -148,7 +149,7 @@ def adopt(checkpoint: "FoundModel", target: Path) -> "ModelConfig":
     from tokenmill.model.huggingface import hf_config, load_model  # noqa: PLC0415
     from tokenmill.model.manifest import CONFIG, WEIGHTS, read_config  # noqa: PLC0415
 
-    if target.exists():
+    if os.path.lexists(target):
         raise UserError(f"{target} exists; give another --name, or remove it and {target}.dvc.")
     source = checkpoint.folder
     described = read_record(source / CONFIG, dict[str, Any], way_out=WAY_OUT)

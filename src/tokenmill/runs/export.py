@@ -118,7 +118,7 @@ def export(checkpoint: FoundModel, record: Record, target: Path, kind: Format = 
         UserError: there is something at `target`, a file of the model is missing or damaged, or the
             format has no such model or needs a package that is not installed.
     """
-    if target.exists():
+    if os.path.lexists(target):
         raise UserError(f"{target} exists; name another folder, or remove it.")
     tokenizer = read_tokenizer(checkpoint.tokenizer)
     model = load_model(checkpoint.folder)
