@@ -109,13 +109,14 @@ def test_units_join_to_the_text(text: str, size: int) -> None:
         assert "".join(corpus_module._unit(text, number) for number in range(units)) == text
 
 
-def test_sample_covers_the_whole_of_a_long_text(corpus: Corpus) -> None:
-    text = " ".join(f"{i:06d}" for i in range(50_000))
-    drawn = "".join(text for batch in sample(corpus([text]), 35_000) for text in batch)
-    assert 20_000 < len(drawn) <= 35_000
-    numbers = [int(word) for word in drawn.split() if len(word) == 6]
-    assert numbers[0] < 10_000
-    assert numbers[-1] > 40_000
+@pytest.mark.parametrize("between", [" ", ""], ids=["words", "one-word"])
+def test_sample_covers_the_whole_of_a_long_text(corpus: Corpus, between: str) -> None:
+    text = between.join(f"{i:06d}" for i in range(50_000))
+    drawn = [unit for batch in sample(corpus([text]), 35_000) for unit in batch]
+    assert 20_000 < sum(map(len, drawn)) <= 35_000
+    places = [text.index(unit) / len(text) for unit in drawn]
+    assert min(places) < 0.2
+    assert max(places) > 0.8
 
 
 def test_sample_cuts_between_characters(corpus: Corpus) -> None:

@@ -148,14 +148,16 @@ def _spread(texts: pl.Series, budget: int) -> pl.Series:
 
 
 def _unit(text: str, number: int) -> str:
-    """A unit of a long text: from the first boundary after `number` · SAMPLE_UNIT_CHARS to the
-    first one after the next multiple."""
-    bounds = [
-        match.start() if (match := _BOUNDARY.search(text, multiple * SAMPLE_UNIT_CHARS)) else None
-        for multiple in (number, number + 1)
-    ]
-    start = len(text) if bounds[0] is None else bounds[0]
-    return text[start if number else 0 : bounds[1]]
+    """A unit of a long text: from one cut to the next."""
+    return text[_cut_at(text, number) if number else 0 : _cut_at(text, number + 1)]
+
+
+def _cut_at(text: str, number: int) -> int:
+    """Where a unit begins: at the first boundary from `number` · SAMPLE_UNIT_CHARS on, or there
+    itself, if no boundary comes before the next multiple."""
+    start = number * SAMPLE_UNIT_CHARS
+    boundary = _BOUNDARY.search(text, start, start + SAMPLE_UNIT_CHARS)
+    return boundary.start() if boundary else start
 
 
 def _take_bytes(texts: pl.Series, budget: int) -> pl.Series:
