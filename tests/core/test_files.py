@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -151,6 +152,17 @@ def test_two_that_write_at_one_place_take_turns(tmp_path: Path) -> None:
     assert [writer.communicate()[1] for writer in writers] == [b"", b""]
     assert len({file.read_text() for file in (tmp_path / "folder").iterdir()}) == 1
     assert {found.name for found in tmp_path.iterdir()} == {"file", "folder"}
+
+
+def test_threads_that_write_at_one_place_take_turns(tmp_path: Path) -> None:
+    def write(letter: str) -> None:
+        for _ in range(100):
+            files.write_text(tmp_path / "file", letter * 100_000)
+
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(write, "abcd"))
+    assert len({*(tmp_path / "file").read_text()}) == 1
+    assert [found.name for found in tmp_path.iterdir()] == ["file"]
 
 
 @pytest.mark.skipif(os.name == "nt", reason="links need a privilege there")

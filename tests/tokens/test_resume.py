@@ -105,6 +105,15 @@ def test_only_new_text_is_encoded(
     assert len(list(results_of(out).iterdir())) == 2 * len(texts)
 
 
+def test_shards_of_the_same_bytes_are_kept_once(bpe_file: Path, tmp_path: Path) -> None:
+    """As of one line repeated without end. Tasks keep them at the same time."""
+    clean = write_clean(tmp_path / "clean", PROSE[:1] * 200, shard_bytes=1)
+    out = tmp_path / "packed"
+    metadata, _ = pack_here(clean, bpe_file, out, TAIL)
+    assert len({shard.sha256 for shard in metadata.shards}) == 2  # before the cut and behind it
+    assert len(list(results_of(out).glob("*.zst"))) == 2
+
+
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows has no kill -9")
 def test_a_second_run_waits_for_the_first(
     bpe_file: Path, tmp_path: Path, encoded: list[str]

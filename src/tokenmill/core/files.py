@@ -2,7 +2,7 @@
 
 A file or folder is written beside its place, as `.NAME.tmp`, and then renamed, so that a crash, a
 full disk or a reader never meets half of it; what a killed process leaves behind, the next one
-overwrites. Of several processes that write at one place, each waits for the one before
+overwrites. Of several threads or processes that write at one place, each waits for the one before
 (`_alone_at`). Nothing is opened for writing in place: with hard links into DVC's cache, that would
 silently corrupt the cache.
 
@@ -24,6 +24,7 @@ import shutil
 import socket
 import stat
 import tempfile
+import threading
 from collections.abc import Callable, Iterable, Iterator
 from io import BufferedReader
 from pathlib import Path
@@ -188,15 +189,35 @@ def _refuse_detour(path: Path) -> None:
         raise UserError(f"{path} leads through a folder that is not there; write it without `..`.")
 
 
+_turn = threading.Condition()
+_taken: set[bytes] = set()
+"""The places at which a thread of this process writes."""
+
+
 @contextlib.contextmanager
 def _alone_at(path: Path) -> Iterator[None]:
-    """Within this block, no other process of this user on this machine is in such a block for the
-    same path, where the system can lock."""
+    """Within this block, no other thread is in such a block for the same path, nor another process
+    of this user on this machine, where the system can lock."""
+    place = os.fsencode(path.parent.resolve() / path.name)
+    with _turn:
+        _turn.wait_for(lambda: place not in _taken)
+        _taken.add(place)
+    try:
+        with _locked(place):
+            yield
+    finally:
+        with _turn:
+            _taken.remove(place)
+            _turn.notify_all()
+
+
+@contextlib.contextmanager
+def _locked(place: bytes) -> Iterator[None]:
+    """Within this block, this process has the lock of a place, where the system can lock."""
     descriptor = _lock_file()
     if fcntl is None or descriptor is None:
         yield
         return
-    place = os.fsencode(path.parent.resolve() / path.name)
     byte = int.from_bytes(hashlib.sha256(place).digest()[:7], "big")
     with contextlib.suppress(OSError):
         fcntl.lockf(descriptor, fcntl.LOCK_EX, 1, byte)
