@@ -107,6 +107,17 @@ def test_full_disk_names_the_room_needed(code: int) -> None:
         raise OSError(code, "full")
 
 
+def test_a_full_disk_elsewhere_is_named(tmp_path: Path) -> None:
+    """As that of a store: room for what the block writes would not help."""
+    elsewhere = str(tmp_path / "drive" / "a")
+    with (
+        pytest.raises(OSError, match="full") as raised,
+        files.enough_room(tmp_path / "data" / "x", lambda: 1234),
+    ):
+        raise OSError(errno.ENOSPC, "full", elsewhere)
+    assert raised.value.filename == elsewhere
+
+
 def test_other_errors_pass_through() -> None:
     with pytest.raises(PermissionError), files.enough_room(Path("x"), lambda: 0):
         raise OSError(errno.EACCES, "no")

@@ -1,7 +1,9 @@
 """Shards in a store give the tokens that shards in a folder give; what is missing, damaged or out
 of reach there ends in a sentence."""
 
+import errno
 import pickle
+import shutil
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import wait
@@ -271,6 +273,18 @@ def test_a_store_out_of_reach_is_a_sentence(
             clean_into(tmp_path, place)
         assert place in str(error.value)
         assert not (tmp_path / "clean").exists()
+
+
+def test_a_full_store_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "drive").mkdir()
+
+    def fail(source: str, target: Path) -> None:
+        raise OSError(errno.ENOSPC, "full", source, None, str(target))
+
+    monkeypatch.setattr(shutil, "copyfile", fail)
+    with pytest.raises(OSError, match="full") as error:
+        clean_into(tmp_path / "project", str(tmp_path / "drive"))
+    assert error.value.filename.startswith(str(tmp_path / "drive"))
 
 
 def test_copies_are_gone_after_use(

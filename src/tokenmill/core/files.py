@@ -294,7 +294,7 @@ def naming(path: Path, beside: Path | None = None) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        if error.filename is None or error.filename == str(beside):
+        if error.filename is None or str(beside) in (error.filename, error.filename2):
             error.filename = str(path)
         raise
     except Exception as error:
@@ -305,7 +305,8 @@ def naming(path: Path, beside: Path | None = None) -> Iterator[None]:
 
 @contextlib.contextmanager
 def enough_room(path: Path, needed: Callable[[], int]) -> Iterator[None]:
-    """Within this block, turn a full disk into a sentence that says how much room is needed.
+    """Within this block, turn a full disk into a sentence that says how much room is needed. An
+    error that names a file elsewhere, as in a store, is raised as it is.
 
     Args:
         path: what the block writes, for the sentence.
@@ -314,7 +315,8 @@ def enough_room(path: Path, needed: Callable[[], int]) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        if error.errno not in DISK_FULL:
+        place = Path(error.filename or path).resolve()
+        if error.errno not in DISK_FULL or not place.is_relative_to(path.parent.resolve()):
             raise
         raise UserError(
             f"{path}: {os.strerror(error.errno)}; it takes about {needed():,} bytes. "
