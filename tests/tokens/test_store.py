@@ -12,6 +12,7 @@ from typing import Any
 
 import fsspec
 import pytest
+from fsspec.implementations.local import LocalFileSystem
 
 from tests.buckets import own_bucket
 from tests.data.material import parameters
@@ -285,6 +286,20 @@ def test_a_full_store_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     with pytest.raises(OSError, match="full") as error:
         clean_into(tmp_path / "project", str(tmp_path / "drive"))
     assert error.value.filename.startswith(str(tmp_path / "drive"))
+
+
+def test_a_folder_that_may_not_be_listed_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is not taken for an empty one, whose shards are missing."""
+
+    def refuse(_: LocalFileSystem, path: str, **__: object) -> None:
+        raise PermissionError(errno.EACCES, "denied", path)
+
+    monkeypatch.setattr(LocalFileSystem, "ls", refuse)
+    with pytest.raises(UserError) as error:
+        Store(str(tmp_path)).names()
+    assert str(tmp_path) in str(error.value)
 
 
 def test_copies_are_gone_after_use(

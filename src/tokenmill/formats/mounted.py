@@ -76,10 +76,19 @@ class Mounted(LocalFileSystem):
         super().makedirs(path, exist_ok=exist_ok)
 
     def ls(self, path: str, detail: bool = False, **options: Any) -> list[Any]:
-        """The paths in a folder."""
+        """The paths in a folder.
+
+        Raises:
+            UserError: it may not be listed. (`find` takes other errors for a folder that is gone.)
+        """
         if self._own(path) != self._root_folder:
             files.refuse_link(Path(path))
-        return super().ls(path, detail=detail, **options)
+        try:
+            return super().ls(path, detail=detail, **options)
+        except PermissionError as error:
+            raise UserError(
+                f"{error.filename} may not be read ({error.strerror}); fix its permissions."
+            ) from None
 
     def exists(self, path: str, **_: Any) -> bool:
         """Whether there is a regular file that leads through no link."""
