@@ -1,5 +1,6 @@
 import itertools
 import json
+from pathlib import Path
 
 import polars as pl
 import pytest
@@ -421,3 +422,15 @@ def test_a_table_is_decoded_some_bytes_at_a_time(tmp_path, monkeypatch):
         assert found == texts_[place.start if place else 0 :]
         assert max(decoded) <= 20_000
         assert len(decoded) < 40, "more than PARQUET_ROWS where they fit"
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no device is full")
+def test_a_copy_that_finds_no_room_is_named(tmp_path: Path, monkeypatch) -> None:
+    """In the folder of temporary files, not where the clean text is written."""
+    (tmp_path / "a.parquet.gz").write_bytes(PACK[".gz"](parquet([{"text": "one"}])))
+    (tmp_path / "table.parquet").symlink_to("/dev/full")
+    monkeypatch.setattr("tempfile.mkdtemp", lambda **_: str(tmp_path))
+    (source,) = find_sources(tmp_path / "a.parquet.gz", {".parquet"}).sources
+    with pytest.raises(OSError, match="No space") as error:
+        list(readers.texts(source, parameters(), Tally()))
+    assert error.value.filename == str(tmp_path / "table.parquet")

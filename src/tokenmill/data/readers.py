@@ -20,6 +20,7 @@ from typing import Any, TypeAlias
 import polars as pl
 
 from tokenmill.core.errors import UserError
+from tokenmill.core.files import naming
 from tokenmill.core.params import is_url
 from tokenmill.data.csv_records import cut_csv, read_csv
 from tokenmill.data.encoding import DAMAGE, decode, read_utf8, without_damage
@@ -338,8 +339,9 @@ class _Unpacked:
         folder = tempfile.mkdtemp(prefix="tokenmill-")
         # Also at the end of the process
         weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
-        self.path = str(Path(folder, "table.parquet"))
-        with Path(self.path).open("wb") as file:
+        path = Path(folder, "table.parquet")
+        self.path = str(path)
+        with naming(path), path.open("wb") as file:
             file.writelines(blocks(source))
 
 
