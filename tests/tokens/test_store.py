@@ -24,6 +24,7 @@ from tokenmill.formats import shards
 from tokenmill.formats.store import Store, read_manifest
 from tokenmill.formats.token_file import HashedFile, read_metadata
 from tokenmill.tokens import pack as pack_module
+from tokenmill.tokens.corpus import sample
 from tokenmill.tokens.index import build_index
 from tokenmill.tokens.pack import pack
 from tokenmill.tokens.params import TokenizeParams, TokenizerParams
@@ -300,6 +301,24 @@ def test_a_folder_that_may_not_be_listed_is_named(
     with pytest.raises(UserError) as error:
         Store(str(tmp_path)).names()
     assert str(tmp_path) in str(error.value)
+
+
+def test_a_shard_is_fetched_once_for_all_its_row_groups(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "drive").mkdir()
+    monkeypatch.setattr(shards, "ROW_GROUP_ROWS", 2)
+    found = shards.shards(clean_into(tmp_path, str(tmp_path / "drive")))
+    fetched: list[HashedFile] = []
+    get = Store.get
+
+    def counting(store: Store, file: HashedFile, target: Path, *, stage: str) -> None:
+        fetched.append(file)
+        get(store, file, target, stage=stage)
+
+    monkeypatch.setattr(Store, "get", counting)
+    assert len(list(sample(tmp_path / "clean", 10**6))) > 2 * len(found)
+    assert fetched == [shard.stored for shard in found]
 
 
 def test_copies_are_gone_after_use(

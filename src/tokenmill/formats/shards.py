@@ -6,7 +6,8 @@ the text's UTF-8. Where a shard and its row groups end depends on the text alone
 are the same bytes.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+import itertools
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -124,9 +125,18 @@ def batches(folder: Path, columns: Sequence[str] = ("text",)) -> Iterator[pl.Dat
 
 def documents(shard: ShardFile, columns: Sequence[str] = ("text",)) -> Iterator[pl.DataFrame]:
     """The documents of one shard, in order, a row group at a time. It is fetched once."""
-    with shard.local() as path:
-        here = replace(shard, path=path, store=None)
-        yield from (group.read(columns) for group in row_groups(here))
+    return read_groups(row_groups(shard), columns)
+
+
+def read_groups(
+    groups: "Iterable[RowGroup]", columns: Sequence[str] = ("text",)
+) -> Iterator[pl.DataFrame]:
+    """The documents of row groups, one group after the other. A shard of which several follow each
+    other is fetched once."""
+    for shard, some in itertools.groupby(groups, lambda group: group.shard):
+        with shard.local() as path:
+            here = replace(shard, path=path, store=None)
+            yield from (replace(group, shard=here).read(columns) for group in some)
 
 
 @dataclass(frozen=True)

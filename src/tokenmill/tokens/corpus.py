@@ -117,8 +117,9 @@ def sample(clean: Path, budget: int) -> Iterator[pl.Series]:
         enough = math.ceil(2 * budget * len(groups) / total)
         places = min(places, max(enough, min(PLACES, budget // PLACE_BYTES)))
     left = budget
-    for place in range(places):
-        texts = groups[place * len(groups) // places].read()["text"]
+    taken = [groups[place * len(groups) // places] for place in range(places)]
+    for place, table in enumerate(shards.read_groups(taken)):
+        texts = table["text"]
         if total <= budget:
             chosen = texts_between(texts)
         else:
