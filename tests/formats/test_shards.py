@@ -62,6 +62,13 @@ def test_a_shard_that_is_damaged_behind_its_footer_is_refused(tmp_path):
         list(shards.batches(tmp_path))
 
 
+def test_a_shard_without_documents_is_refused(tmp_path):
+    """`clean` writes none."""
+    shards.write_shard(shards.shard_file(tmp_path, 0), documents([]), 90)
+    with pytest.raises(UserError, match=r"part-00000\.parquet is not a shard"):
+        shards.totals(tmp_path)
+
+
 def test_a_document_may_exceed_shard_and_row_group(tmp_path):
     texts = ["small", "word " * 10_000, "after"]
     write_shards(tmp_path, [documents(texts)], shard_bytes=1000, row_group_bytes=300)

@@ -193,7 +193,7 @@ def _checked_footer(path: Path, footer: Mapping[str, Any]) -> dict[str, int]:
     names = ("format", "documents", "bytes", "chars", "row_group_rows")
     try:
         found = {name: int(footer[name]) for name in names}
-        if found["format"] != CLEAN_FORMAT or found["row_group_rows"] < 1:
+        if found["format"] != CLEAN_FORMAT or found["documents"] < 1 or found["row_group_rows"] < 1:
             raise ValueError
         return found
     except (KeyError, ValueError):
