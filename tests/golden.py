@@ -97,7 +97,8 @@ def golden() -> dict[str, dict[str, str]]:
         learn = TokenizerParams(type="bpe", vocab_size=300, sample_bytes=10**6)
         train_tokenizer(folder / "clean", tokenizer, learn)
         split = TokenizeParams(split="hash", val_fraction=0.3)
-        pack_here(folder / "clean", tokenizer, folder / "packed", split)
+        results = folder / "results"
+        pack_here(folder / "clean", tokenizer, folder / "packed", split, results=results)
         unpack(folder / "packed", folder / "tokens")
         files = [token_file(folder / "tokens", split) for split in SPLITS]
         tokens = {file.name: sha256_of(file) for file in files}
