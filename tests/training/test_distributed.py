@@ -89,6 +89,20 @@ def test_a_sharded_model_gives_the_numbers_of_a_whole_one(
     assert_same_to_rounding(tmp_path / "run", tmp_path / "one")
 
 
+def test_measuring_the_average_changes_no_sharded_step(
+    tmp_path: Path, tokens: Path, fork_server: ForkServer
+):
+    """Without a checkpoint after the validation, which would gather the weights again."""
+    arguments: dict[str, Any] = {
+        "average_power": 2.0,
+        "runtime": {"parallel": "fsdp", "checkpoint": {"every_steps": None}},
+    }
+    plain = fork_server.together(tmp_path / "plain", tokens, **arguments)
+    often = fork_server.together(tmp_path / "often", tokens, validate_every_steps=2, **arguments)
+    assert wait(plain + often) == [0] * 4
+    assert history(tmp_path / "often") == history(tmp_path / "plain")
+
+
 @pytest.mark.parametrize("architecture", ["gpt2", "modern"])
 def test_weights_that_travel_in_half_precision_are_enough(
     tmp_path: Path, tokens: Path, fork_server: ForkServer, architecture: str

@@ -134,8 +134,9 @@ class GPT(nn.Module, ABC):
         return self.head.weight.device
 
     def after_update(self) -> None:
-        """Called after every optimizer step. `training.lora.adapt` replaces it by the function that
-        adds B A to the frozen weights."""
+        """Called when the parameters have changed. `training.lora.adapt` replaces it by the
+        function that adds B A to the frozen weights, and `training.distributed.shard` by one that
+        forgets gathered weights."""
 
     @abstractmethod
     def initialize(self) -> None:
