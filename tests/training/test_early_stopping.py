@@ -131,6 +131,21 @@ def test_switched_on_later_it_does_not_take_what_is_too_late(here: Path, tokens:
     assert len(outcome.state.epochs) == 2
 
 
+@pytest.mark.parametrize("changes", [{}, {"validate_every_steps": 2}])
+def test_no_other_validations_than_its_own_end_a_run(
+    here: Path, tokens: Path, changes: dict[str, Any]
+):
+    """The last checkpoint was written under the same parameters, but some before were not."""
+    rule: dict[str, Any] = {"learning_rate": 1e-30, "epochs": 6} | changes
+    once = run(tokens, here / "once", early_stopping=5, **rule)
+    (here / ".resume").rename(here / "elsewhere")
+    other = {"validate_every_steps": None if changes else 2}
+    run(tokens, here / "again", **rule | {"epochs": 1} | other)
+    run(tokens, here / "again", **rule | {"epochs": 2})
+    again = run(tokens, here / "again", early_stopping=5, **rule)
+    assert again.state == once.state
+
+
 @pytest.mark.parametrize(
     ("target", "step"), [(3.1, 3), (3.0, 10), (2.5, 13), (2.1, 20), (1.0, None), (None, None)]
 )

@@ -1,6 +1,7 @@
 """From which checkpoint training continues, and what it says."""
 
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -9,23 +10,28 @@ import pytest
 from tests.training.tiny import model_config, train_params, workload
 from tokenmill.model.gpt import build
 from tokenmill.training.checkpoint import RESUMABLE_KEYS, CheckpointStore
-from tokenmill.training.history import RunState
+from tokenmill.training.history import RunState, ValidationRow
 from tokenmill.training.params import TrainParams
 from tokenmill.training.resume import ResumePoint, fill_from_previous, find_resume_point
 
 PER_EPOCH = 10
+EVERY_5 = {"validate_every_steps": 5}
 
 
 def params(epochs: int, **schedule: Any) -> TrainParams:
     return train_params(epochs=epochs, schedule=schedule)
 
 
-def store_of(folder: Path, train: TrainParams, *steps: int) -> CheckpointStore:
+def store_of(
+    folder: Path, train: TrainParams, *steps: int, validated: Sequence[int] = ()
+) -> CheckpointStore:
     """Checkpoints of a run with these parameters at these steps."""
     store = CheckpointStore(folder)
     model = build(model_config(), seed=0)
+    rows = [ValidationRow(step, step / PER_EPOCH, 3.0, 1.0) for step in validated]
     for step in steps:
-        store.save(RunState(step=step), model, {}, train.model_dump(include=RESUMABLE_KEYS))
+        state = RunState(step=step, validations=rows)
+        store.save(state, model, {}, train.model_dump(include=RESUMABLE_KEYS))
     return store
 
 
@@ -98,26 +104,33 @@ def test_checkpoints_beyond_the_end_are_ignored(tmp_path: Path):
 
 
 @pytest.mark.parametrize(
-    ("then", "now", "step"),
+    ("then", "validated", "now", "step"),
     [
-        ({"target_loss": 2.0}, {"target_loss": 2.0}, 20),
-        ({"target_loss": 2.0}, {"target_loss": 1.5}, 20),
-        ({"target_loss": 1.5}, {"target_loss": 2.0}, None),
-        ({}, {"target_loss": 2.0}, None),
-        ({"target_loss": 2.0}, {}, 20),
-        ({"validate_every_steps": 5}, {"target_loss": 2.0, "validate_every_steps": 5}, 20),
-        ({"validate_every_steps": 5}, {"target_loss": 2.0}, None),
-        ({"target_loss": 2.0}, {"early_stopping": 2}, None),
-        ({"target_loss": 2.0}, {"target_loss": 1.5, "early_stopping": 2}, None),
-        ({"early_stopping": 2}, {"early_stopping": 3}, 20),
-        ({"validate_every_steps": 5}, {"early_stopping": 2}, None),
+        ({"target_loss": 2.0}, [13], {"target_loss": 2.0}, 20),
+        ({"target_loss": 2.0}, [13], {"target_loss": 1.5}, 20),
+        ({"target_loss": 1.5}, [13], {"target_loss": 2.0}, None),
+        ({}, [], {"target_loss": 2.0}, None),
+        ({"target_loss": 2.0}, [13], {}, 20),
+        (EVERY_5, [5, 15], {"target_loss": 2.0} | EVERY_5, 20),
+        (EVERY_5, [15], {"target_loss": 2.0} | EVERY_5, None),
+        (EVERY_5, [5, 15], {"target_loss": 2.0}, None),
+        ({"target_loss": 2.0}, [13], {"early_stopping": 2}, None),
+        ({"target_loss": 2.0}, [13], {"target_loss": 1.5, "early_stopping": 2}, None),
+        ({"early_stopping": 2}, [], {"early_stopping": 3}, 20),
+        (EVERY_5, [5, 15], {"early_stopping": 2}, None),
+        ({}, [5], {"early_stopping": 2}, None),
     ],
 )
 def test_a_run_that_may_have_missed_its_end_is_another(
-    tmp_path: Path, then: dict[str, Any], now: dict[str, Any], step: int | None
+    tmp_path: Path,
+    then: dict[str, Any],
+    validated: list[int],
+    now: dict[str, Any],
+    step: int | None,
 ):
     """With a target and without an interval, validations come where the target is expected."""
-    store = store_of(tmp_path / "run", train_params(epochs=4, **then), 20)
+    before = train_params(epochs=4, **then)
+    store = store_of(tmp_path / "run", before, 20, validated=validated)
     assert step_of(find(store, train_params(epochs=4, **now))) == step
 
 

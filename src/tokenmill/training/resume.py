@@ -19,6 +19,7 @@ from tokenmill.formats.token_file import TokenMetadata
 from tokenmill.model.config import ModelConfig
 from tokenmill.model.manifest import CONFIG, MANIFEST, WEIGHTS, Manifest, read_config
 from tokenmill.training.checkpoint import RESUME, Checkpoint, CheckpointStore
+from tokenmill.training.history import RunState
 from tokenmill.training.params import ScheduleParams, TrainParams
 from tokenmill.training.schedule import Workload, first_difference
 
@@ -87,7 +88,7 @@ def _candidates(
     for checkpoint in checkpoints:
         then = params_at_checkpoint(train, checkpoint)
         end = checkpoint.state.ends_at(train) or work.steps
-        if checkpoint.step > end or _may_have_missed_the_end(then, train):
+        if checkpoint.step > end or _may_have_missed_the_end(checkpoint.state, then, work):
             continue
         # Exact: a run from scratch with today's parameters reaches this same checkpoint.
         if checkpoint.step == first_difference(
@@ -99,20 +100,24 @@ def _candidates(
     return None, newest
 
 
-def _may_have_missed_the_end(then: TrainParams, now: TrainParams) -> bool:
-    """Whether today's parameters would have validated, and so perhaps ended the run, where those of
-    a checkpoint did not.
+def _may_have_missed_the_end(state: RunState, then: TrainParams, work: Workload) -> bool:
+    """Whether a checkpoint's `state` has other validations than today's parameters would have made,
+    and so perhaps another end; `then` are those with which it was trained.
 
     Before a target that is not as low, a run cannot have been at today's.
     """
+    now = work.train
     if not now.ends_by_loss:
         return False
-    if then.validate_every_steps != now.validate_every_steps:
-        return True
     before, after = then.expected_target, now.expected_target
+    if after is None:
+        every = now.validate_every_steps or state.step + 1
+        due = range(every, state.step + 1, every)
+        within = [step for step in due if step % work.steps_per_epoch]
+        return [row.step for row in state.validations] != within
     if before == after:
         return False
-    is_lower = before is not None and after is not None and after < before
+    is_lower = before is not None and after < before
     return now.early_stopping is not None or not is_lower
 
 
