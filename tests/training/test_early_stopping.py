@@ -136,12 +136,15 @@ def test_no_other_validations_than_its_own_end_a_run(
     here: Path, tokens: Path, changes: dict[str, Any]
 ):
     """The last checkpoint was written under the same parameters, but some before were not."""
-    rule: dict[str, Any] = {"learning_rate": 1e-30, "epochs": 6} | changes
+    rule: dict[str, Any] = {"learning_rate": 1e-30, "epochs": 6, "validate_every_steps": None}
+    rule |= changes
     once = run(tokens, here / "once", early_stopping=5, **rule)
     (here / ".resume").rename(here / "elsewhere")
-    other = {"validate_every_steps": None if changes else 2}
-    run(tokens, here / "again", **rule | {"epochs": 1} | other)
-    run(tokens, here / "again", **rule | {"epochs": 2})
+    other: dict[str, Any] = {"validate_every_steps": None if changes else 2}
+    first: dict[str, Any] = rule | {"epochs": 1} | other
+    second: dict[str, Any] = rule | {"epochs": 2}
+    run(tokens, here / "again", **first)
+    run(tokens, here / "again", **second)
     again = run(tokens, here / "again", early_stopping=5, **rule)
     assert again.state == once.state
 
