@@ -310,6 +310,23 @@ def test_ctrl_c_to_a_stage_of_two_processes_saves_once(launched: Trainer):
     )
 
 
+def ignores_sigterm(process: int) -> bool:
+    status = Path(f"/proc/{process}/status").read_text()
+    ignored = next(line.split()[1] for line in status.splitlines() if line.startswith("SigIgn"))
+    return bool(int(ignored, 16) >> (signal.SIGTERM - 1) & 1)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="/proc says when the first one has arrived")
+def test_a_second_ctrl_c_ends_processes_that_hang(launched: Trainer):
+    """One is suspended and the other waits for it, so neither comes to save."""
+    members(launched)["1"].suspend()
+    os.kill(launched.pid, signal.SIGINT)
+    launched.until(lambda: ignores_sigterm(launched.pid))
+    assert launched.stop(signal.SIGINT) == 130
+    assert launched.said.splitlines()[-1] == "interrupted"
+
+
 @pytest.mark.slow
 def test_a_killed_launcher_leaves_a_checkpoint_no_process(launched: Trainer):
     processes = members(launched)

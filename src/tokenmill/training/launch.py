@@ -10,6 +10,7 @@ import math
 import os
 import signal
 import socket
+import subprocess
 import sys
 import tempfile
 import time
@@ -90,8 +91,8 @@ def _launch(count: int) -> None:
     # These take half a second
     from torch.distributed.elastic.multiprocessing import (  # noqa: PLC0415
         DefaultLogsSpecs,
-        PContext,
         SignalException,
+        SubprocessContext,
     )
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError  # noqa: PLC0415
     from torch.distributed.launcher.api import LaunchConfig, elastic_launch  # noqa: PLC0415
@@ -101,11 +102,18 @@ def _launch(count: int) -> None:
     share_cores(count)
     if sys.platform == "linux":
         os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
-    # `close` ends the processes: on a signal, or without one when one of them has failed
-    close = PContext.close
-    PContext.close = lambda self, death_sig=None, timeout=30: close(
-        self, death_sig, SHUTDOWN_SECONDS if death_sig else timeout
-    )
+    close = SubprocessContext.close
+
+    def end(
+        self: SubprocessContext, death_sig: signal.Signals | None = None, timeout: int = 30
+    ) -> None:
+        """End the processes: on a signal, or without one when one of them has failed."""
+        if death_sig:
+            _kill_at_second_interrupt([one.proc for one in self.subprocess_handlers.values()])
+            timeout = SHUTDOWN_SECONDS
+        close(self, death_sig, timeout)
+
+    SubprocessContext.close = end
     store = _local_store()
     with tempfile.TemporaryDirectory() as logs:
         config = LaunchConfig(
@@ -127,6 +135,19 @@ def _launch(count: int) -> None:
             sys.exit(1)
         except ChildFailedError as error:
             _exit_like([failure.exitcode for failure in error.failures.values()])
+
+
+def _kill_at_second_interrupt(processes: list[subprocess.Popen[bytes]]) -> None:
+    """Let Ctrl-C end `processes` at once from now on, also if they wait for each other in vain, and
+    then this one. SIGTERM does nothing more; `Interrupt` says why."""
+
+    def kill(_: int, __: FrameType | None) -> None:
+        for process in processes:
+            process.kill()
+        raise KeyboardInterrupt
+
+    signal.signal(signal.SIGINT, kill)
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
 
 
 def share_cores(count: int) -> None:
