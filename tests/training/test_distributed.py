@@ -6,6 +6,7 @@ import random
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, get_args
@@ -13,6 +14,7 @@ from typing import Any, get_args
 import psutil
 import pytest
 import torch
+from filelock import FileLock
 
 from tests.training.fork_server import ForkServer, Trainer
 from tests.training.test_killed import rows
@@ -244,6 +246,20 @@ def test_checkpoints_by_the_clock_follow_the_main_process(
         "runtime": {"checkpoint": {"every_steps": None, "every_seconds": 0.001}},
     }
     assert wait(fork_server.together(tmp_path / "run", tokens, **arguments)) == [0, 0]
+
+
+def test_waiting_for_another_run_takes_no_minutes(
+    tmp_path: Path, tokens: Path, fork_server: ForkServer
+):
+    """Also in the processes that wait for the one that waits."""
+    assert wait(fork_server.together(tmp_path / "run", tokens, epochs=1)) == [0, 0]
+    with FileLock(next(tmp_path.glob("run/.resume/*/lock"))):
+        runtime = {"max_minutes": 1 / 60}
+        both = fork_server.together(tmp_path / "run", tokens, epochs=100_000, runtime=runtime)
+        both[0].until(lambda: "waiting for it to end" in both[0].said)
+        time.sleep(2)
+    assert wait(both) == [1, 1]
+    assert "error: stopped by runtime.max_minutes" in both[0].said
 
 
 @pytest.mark.slow

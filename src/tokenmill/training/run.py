@@ -102,7 +102,8 @@ def run_job(
         if group.is_main:
             owned = own(store, job.work, runtime, output, display.say)
         with contextlib.closing(display), owned as mirror:
-            interrupt = Interrupt(max_minutes=runtime.max_minutes)
+            # The others have waited for the main one, whose clock alone counts
+            interrupt = Interrupt(max_minutes=runtime.max_minutes if group.is_main else None)
             micro_batch = fitting_micro_batch(job, setup, store, display.say)
             with micro_batch.remembered(), contextlib.closing(files):
                 training = open_training(job, setup, store, micro_batch, display, files, mirror)
