@@ -1,6 +1,7 @@
 """What `tokenmill watch` shows."""
 
 import itertools
+import json
 import re
 from pathlib import Path
 
@@ -10,7 +11,8 @@ from rich.console import Console
 from tests.imports import ROOT
 from tests.runs.unfinished import begin
 from tokenmill.cli.main import main
-from tokenmill.cli.watch import PAGE, Watched, draw
+from tokenmill.cli.watch import PAGE, Watched, draw, found
+from tokenmill.doctor.environment import warning
 from tokenmill.reports.charts import Series, line_chart
 
 PROMPTS = """\
@@ -104,6 +106,20 @@ def test_without_a_training_it_says_what_to_type(project: Path, monkeypatch: pyt
     begin(project)
     with pytest.raises(SystemExit, match="blest-jube"):
         main(["watch", "blest-jube"])
+
+
+def test_it_waits_beside_a_training_that_stopped(project: Path, monkeypatch: pytest.MonkeyPatch):
+    """DVC is at work on it, and has not yet come to the training."""
+    begin(project)
+    path = project / "live/run.json"
+    is_on = path.read_text()
+    path.write_text(json.dumps(json.loads(is_on) | {"fingerprint": "0" * 16, "started": 1.0}))
+    monkeypatch.setattr(
+        "tokenmill.doctor.environment.check_running", lambda _: warning("runs", "dvc repro", "wait")
+    )
+    monkeypatch.setattr("time.sleep", lambda _: path.write_text(is_on))
+    assert found(None, Console(quiet=True), once=True).now.run.started == 1.0
+    assert found(None, Console(quiet=True), once=False).now.is_on
 
 
 def test_the_end_is_told(project: Path):

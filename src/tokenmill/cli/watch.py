@@ -69,11 +69,10 @@ def add_arguments(parser: Parser) -> None:
 def run(options: argparse.Namespace) -> None:
     """Show a training until it ends or Ctrl-C is pressed. Ctrl-C ends only the watching."""
     screen = console()
-    watched = Watched(Path(), options.name)
     once = options.once or not screen.is_terminal
     if not screen.is_terminal:
         screen.width = PIPE_WIDTH
-    _wait(watched, screen, once=once)
+    watched = found(options.name, screen, once=once)
     with contextlib.suppress(KeyboardInterrupt):
         watched.answers.update(watched.now, wait=once)
         if options.open:
@@ -86,8 +85,9 @@ def run(options: argparse.Namespace) -> None:
     screen.print(watched.frame(screen.width, 100))
 
 
-def _wait(watched: "Watched", screen: Console, *, once: bool) -> None:
-    """Wait for a training to begin if DVC is working on an earlier stage. With `once`, do not wait.
+def found(name: str | None, screen: Console, *, once: bool) -> "Watched":
+    """The training to watch. While DVC works on an earlier stage, wait for it to begin, also beside
+    one that stopped; with `once`, do not wait.
 
     Raises:
         UserError: no training is under way, and none will come.
@@ -95,9 +95,14 @@ def _wait(watched: "Watched", screen: Console, *, once: bool) -> None:
     from tokenmill.doctor.environment import check_running  # noqa: PLC0415 (pydantic)
 
     is_said = False
-    while not watched.look():
-        if once or not check_running(watched.root).fix:
-            named = f" in the experiment {watched.name}" if watched.name else ""
+    while True:
+        watched = Watched(Path(), name)
+        is_there = watched.look()
+        waits = not once and bool(check_running(watched.root).fix)
+        if is_there and (watched.now.is_on or not waits):
+            return watched
+        if not waits:
+            named = f" in the experiment {name}" if name else ""
             raise UserError(
                 f"no training is under way{named}; `dvc repro` or `dvc exp run` starts one."
             )
