@@ -213,6 +213,10 @@ def test_a_copy_killed_midway_leaves_the_checkpoint_before(tmp_path: Path, elsew
     half = elsewhere / "run" / "step-000000020" / ".optimizer.safetensors.tmp"
     assert half.stat().st_size == 1 << 20
     assert fetched(elsewhere, tmp_path / "there")[0] == [10]
+    filled(store.folder, 30)
+    shutil.rmtree(store.checkpoint_folder(20))
+    mirror_to(store, elsewhere)
+    assert not half.parent.exists()
 
 
 def test_a_mirror_that_fails_is_said_once_and_tried_again(tmp_path: Path, elsewhere: Path):

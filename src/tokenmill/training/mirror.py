@@ -204,12 +204,13 @@ class Mirror:
             )
 
     def _prune(self, step: int, weights: set[str]) -> None:
-        """Remove earlier checkpoints that the store no longer has. After the newest checkpoint,
-        also remove the weights of other runs."""
+        """Remove earlier checkpoints that the store no longer has, also those whose copy ended
+        midway. After the newest checkpoint, also remove the weights of other runs."""
         there = self._there()
-        for other in there:
+        for other in self._begun():
             if other < step and other not in self._store.steps():
-                self._fs.rm_file(f"{self._checkpoint(other)}/{MANIFEST}")
+                if other in there:
+                    self._fs.rm_file(f"{self._checkpoint(other)}/{MANIFEST}")
                 self._remove(self._checkpoint(other))
         if there[-1:] == [step]:
             for name in self._names("weights"):
@@ -237,10 +238,17 @@ class Mirror:
         except FileNotFoundError:
             return []
 
+    def _begun(self) -> list[int]:
+        """The steps of the checkpoints in the mirror, whole or not, in order."""
+        return [int(match[1]) for name in self._names("") if (match := STEP_NAME.fullmatch(name))]
+
     def _there(self) -> list[int]:
-        """The steps of the checkpoints in the mirror that have a manifest, in order."""
-        steps = [int(match[1]) for name in self._names("") if (match := STEP_NAME.fullmatch(name))]
-        return [step for step in steps if self._fs.exists(f"{self._checkpoint(step)}/{MANIFEST}")]
+        """Those of them that have a manifest."""
+        return [
+            step
+            for step in self._begun()
+            if self._fs.exists(f"{self._checkpoint(step)}/{MANIFEST}")
+        ]
 
     def fetch_better(self, choose: Choose) -> None:
         """Fetch the mirror's checkpoint into the store if `choose` prefers it to all whole ones
