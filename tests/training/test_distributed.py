@@ -248,6 +248,18 @@ def test_checkpoints_by_the_clock_follow_the_main_process(
     assert wait(fork_server.together(tmp_path / "run", tokens, **arguments)) == [0, 0]
 
 
+def test_a_checkpoint_by_the_clock_is_written_once(
+    tmp_path: Path, tokens: Path, fork_server: ForkServer
+):
+    """The first one is due after a third of ten steps, and all know it a step later."""
+    checkpoint = {"every_steps": None, "every_seconds": 1000.0, "keep": 9}
+    both = fork_server.together(
+        tmp_path / "run", tokens, epochs=1, batch_size=2, runtime={"checkpoint": checkpoint}
+    )
+    assert wait(both) == [0, 0]
+    assert [int(path.name[5:]) for path in both[0].checkpoints()] == [5, 10]
+
+
 def test_waiting_for_another_run_takes_no_minutes(
     tmp_path: Path, tokens: Path, fork_server: ForkServer
 ):

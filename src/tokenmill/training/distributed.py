@@ -243,7 +243,9 @@ class FlagSync:
         if self._group.size == 1:
             return stop, save
         flags = self.wait()
-        said = torch.tensor([stop, save and self._group.is_main], dtype=torch.int32)
+        # What is saved now was still late when process 0 asked again
+        asks = save and self._group.is_main and not flags[1]
+        said = torch.tensor([stop, asks], dtype=torch.int32)
         work = dist.all_reduce(said, dist.ReduceOp.MAX, group=self._group.control, async_op=True)
         assert work
         self._under_way = said, work
