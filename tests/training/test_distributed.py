@@ -373,6 +373,20 @@ def test_a_killed_process_ends_the_others_and_is_named(launched: Trainer):
     assert "Traceback" not in launched.said
 
 
+@pytest.mark.parametrize(
+    ("codes", "killed"),
+    [([1, -15], None), ([-15, 1], None), ([1, -9], "SIGKILL"), ([-15, -15], "SIGTERM")],
+)
+def test_only_a_signal_from_outside_is_named(codes: list[int], killed: str | None):
+    """The launcher ends the others with SIGTERM when one has failed and said why."""
+    with pytest.raises((UserError, SystemExit)) as caught:
+        launch.exit_like(codes)
+    if killed:
+        assert killed in str(caught.value)
+    else:
+        assert caught.value.code == 1  # pyright: ignore[reportAttributeAccessIssue]
+
+
 @pytest.mark.slow
 def test_memory_out_in_a_group_ends_all_with_what_to_type(
     tmp_path: Path, tokens: Path, fork_server: ForkServer

@@ -15,6 +15,7 @@ import sys
 import tempfile
 import time
 from types import FrameType, TracebackType
+from typing import NoReturn
 
 import torch
 import torch.distributed as dist
@@ -134,7 +135,7 @@ def _launch(count: int) -> None:
         except SignalException:
             sys.exit(1)
         except ChildFailedError as error:
-            _exit_like([failure.exitcode for failure in error.failures.values()])
+            exit_like([failure.exitcode for failure in error.failures.values()])
 
 
 def _kill_at_second_interrupt(processes: list[subprocess.Popen[bytes]]) -> None:
@@ -176,10 +177,16 @@ def _local_store() -> dist.TCPStore:  # pyright: ignore[reportPrivateImportUsage
     )
 
 
-def _exit_like(codes: list[int]) -> None:
+def exit_like(codes: list[int]) -> NoReturn:
     """Exit with the code of the failed processes, or report the signal that killed one, because it
-    could not report that itself."""
-    killed = next((-code for code in codes if code < 0), None)
+    could not report that itself.
+
+    SIGTERM beside another code is what the launcher sends to those that are left.
+    """
+    signals = {-code for code in codes if code < 0}
+    if len(set(codes)) > 1:
+        signals.discard(signal.SIGTERM)
+    killed = min(signals, default=None)
     if killed:
         raise UserError(
             f"a process of this training was killed by {signal.Signals(killed).name}; `dvc repro` "
