@@ -1,6 +1,8 @@
 import itertools
 import json
+from decimal import Decimal
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 import pytest
@@ -72,6 +74,44 @@ def test_blocks_do_not_matter_to_json(records, cuts, ascii_only):
     data = json.dumps(records, ensure_ascii=ascii_only).encode()
     assert list(json_values(in_blocks(data, cuts), "a.json")) == records
     assert list(json_values(in_blocks(data, list(range(len(data)))), "a.json")) == records
+
+
+TOKENS = (
+    *("[", "]", "{", "}", '"', ",", ":", "\\", "a", "1", " ", "\n", "-", "é", "true", "null"),
+    *('"a"', '"b":', '{"item": 1}', "[]", "{}", ', "y"', '["a"]', '\\"', "\\\\", "\\u00e9"),
+)
+"""Of these a file of JSON is made, as often as not a broken one."""
+
+
+def values_of_python(text: str) -> list[Any] | None:
+    """The elements of the lists in a text and the values between them; None if it is not JSON."""
+    found = []
+    while text := text.lstrip(" \t\n\r"):
+        try:
+            value, end = json.JSONDecoder(parse_float=Decimal).raw_decode(text)
+        except ValueError:
+            return None
+        found += value if isinstance(value, list) else [value]
+        text = text[end:]
+    return found
+
+
+@given(
+    st.lists(
+        st.lists(st.sampled_from(TOKENS), max_size=6).map("".join)
+        | RECORDS.map(json.dumps)
+        | st.sampled_from(TOKENS),
+        max_size=6,
+    ).map("".join),
+    CUTS,
+)
+def test_json_of_any_mixture_is_what_python_reads(text, cuts):
+    """Lists, records and other values follow one another, in blocks that end anywhere."""
+    try:
+        found = list(json_values(in_blocks(text.encode(), cuts), "a.json"))
+    except UserError:
+        found = None
+    assert found == values_of_python(text)
 
 
 @given(RECORDS, CUTS, st.booleans())
@@ -193,7 +233,20 @@ def test_json_files_of_every_shape(tmp_path, run, data):
 
 
 @pytest.mark.parametrize(
-    "data", [b'[{"text": "one"},', b'[{"text": "one"}', b"not json", b'{"text": "one"} x']
+    "data", [b'["one"] {"text": "two"}["three"]', b'{"text": "one"}["two", {"text": "three"}]']
+)
+def test_lists_and_records_follow_one_another(tmp_path, run, data):
+    (tmp_path / "a.json").write_bytes(data)
+    documents, report = run(tmp_path / "a.json", mode="none")
+    assert (documents, report.documents.read) == (["one", "two", "three"], 3)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        *(b'[{"text": "one"},', b'[{"text": "one"}', b"not json", b'{"text": "one"} x'),
+        b'["one"] "two, which does not end',
+    ],
 )
 def test_broken_json_is_refused_by_name(tmp_path, run, data):
     (tmp_path / "a.json").write_bytes(data)

@@ -7,8 +7,9 @@ polars reads a whole block of JSON lines three times as fast as orjson reads its
 import io
 import itertools
 import json
+import operator
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import ijson
@@ -39,12 +40,9 @@ def read_json(
     blocks: Iterable[bytes], source: Source, params: CleanParams, tally: Tally, ends: Ends
 ) -> Iterator[str]:
     """The texts of a JSON file, or of a part that `cut_json` gives."""
-    name = source.location
-    if ends.first:
-        records = json_values(bounded_json(blocks, name), name)
-    else:
-        records = json_values(blocks, name)  # which cut_json has looked at
-        next(records, None)
+    records = json_values(blocks, source.location)
+    if not ends.first:
+        next(records, None)  # that which cut_json has put in front
     return record_texts(records, source.location, params.columns, tally, first=ends.first)
 
 
@@ -66,15 +64,14 @@ def cut_json_lines(
 def cut_json(
     blocks: Iterable[bytes], source: Source, _params: CleanParams, size: int
 ) -> Iterator[Part]:
-    """Divide a JSON file between the elements of its array, or between the values that follow one
-    another. In front of each part but the first is a value more, so that the parser requires the
-    comma there.
+    """Divide a JSON file between the elements of its lists, or between the values that follow one
+    another; the first part has a record. In front of each part but the first is a value more, so
+    that the parser requires the comma there.
 
     Raises:
-        UserError: as `bounded_json`.
+        UserError: as `json_values`.
     """
-    name = source.location
-    structure = _Structure(name)
+    structure = _Structure(source.location)
     parts: list[bytes] = []
     held = 0
     head = before = b""
@@ -83,32 +80,42 @@ def cut_json(
         parts.append(block)
         held += len(block)
         head = head or block.lstrip()[:1]
-        # An element of the first list, in which the file's first record is, or of a later one
-        cut = structure.element_end if head == b"[" else 0
-        behind = b"]" if cut else b""
-        if head != b"[" or (not cut and (before or held > MAX_RECORD_BYTES)):
-            cut = structure.value_end
         if structure.is_broken or (head and head not in _HEADS):
             break
-        if held >= size and cut:
-            rest = block[cut:]
-            yield Part([*parts[:-1], block[:cut]], before, behind)
-            before = b"0 " if head != b"[" else b"[0" if behind else b"[0]"
-            parts = [rest]
-            held = len(rest)
+        cut = max(structure.element_end, structure.value_end)
+        if held < size or not cut:
+            continue
+        whole = [*parts[:-1], block[:cut]]
+        if before or held > MAX_RECORD_BYTES or _has_record(whole):
+            is_inside = structure.element_end == cut
+            yield Part(whole, before, b"]" if is_inside else b"")
+            before = b"[0" if is_inside else b"0 "
+            parts = [block[cut:]]
+            held = len(block) - cut
     yield Part(parts, before)
 
 
+def _has_record(blocks: Iterable[bytes]) -> bool:
+    """Whether there is more than empty lists."""
+    return any(block.strip(b"[] \t\n\r") for block in blocks)
+
+
 def json_values(blocks: Iterable[bytes], name: str) -> Iterator[Any]:
-    """The elements of a JSON array, or the JSON objects that follow one another."""
-    stream = mark_json_stream_damage(blocks)
-    head = next(filter(None, map(bytes.lstrip, stream)), b"")
-    if not head:
-        return
-    prefix = "item" if head.startswith(b"[") else ""
-    file = ijson.from_iter(filter(None, itertools.chain([head], stream)))
+    """The records of a JSON file, whose values follow one another: the elements of each list, and
+    each other value, in their order.
+
+    Raises:
+        UserError: the file is not JSON, is nested deeper than MAX_DEPTH, or a value in it is longer
+            than MAX_RECORD_BYTES.
+    """
+    structure = _Structure(name)
+    stretches = _stretches(mark_json_stream_damage(blocks), structure)
     try:
-        yield from ijson.items(file, prefix, multiple_values=True)
+        for prefix, stretch in itertools.groupby(stretches, operator.itemgetter(0)):
+            file = ijson.from_iter(piece for _, piece in stretch)
+            yield from ijson.items(file, prefix, multiple_values=True)
+        if structure.is_quoted:  # which the parser overlooks behind another value
+            raise ValueError("a string does not end")
     except (ijson.JSONError, ValueError) as error:
         reason = error.args[0] if error.args else ""
         text = reason.decode("utf-8", "replace") if isinstance(reason, bytes) else str(reason)
@@ -117,24 +124,24 @@ def json_values(blocks: Iterable[bytes], name: str) -> Iterator[Any]:
         ) from None
 
 
-def bounded_json(blocks: Iterable[bytes], name: str) -> Iterator[bytes]:
-    """Yield the blocks of a JSON file unchanged.
-
-    Raises:
-        UserError: the file is nested deeper than MAX_DEPTH, or a value in it is longer than
-            MAX_RECORD_BYTES.
-    """
-    structure = _Structure(name)
+def _stretches(blocks: Iterable[bytes], structure: "_Structure") -> Iterator[tuple[str, bytes]]:
+    """Divide a JSON file where an outermost list begins or ends. Each piece comes with ijson's
+    prefix of the records in it; white space between lists is left out."""
+    last = None
     for block in blocks:
+        in_list = structure.in_list
         structure.add(block)
-        yield block
+        for begin, end in itertools.pairwise([0, *structure.borders, len(block)]):
+            piece = block[begin:end]
+            prefix = "item" if in_list else ""
+            if piece.strip() or (piece and prefix == last):
+                yield prefix, piece
+                last = prefix
+            in_list = not in_list
 
 
 _HEADS = frozenset(bytes([head]) for head in b'[{"-0123456789tfn')
 """The bytes that begin a JSON value."""
-
-_STRUCTURE = bytes(byte in b'"[]{}' for byte in range(256))
-"""For each byte, whether it may begin or end something in JSON."""
 
 
 class _Structure:
@@ -144,6 +151,8 @@ class _Structure:
     """The last place in the block behind an element of an outermost list; 0 if there is none."""
     value_end = 0
     """The last place in the block behind an outermost value; 0 if there is none."""
+    borders: Sequence[int] = ()
+    """The places in the block where an outermost list begins or ends, by turns."""
     is_broken = False
     """Whether something ended that did not begin, so that the file is no JSON."""
 
@@ -152,21 +161,34 @@ class _Structure:
         self._depth = 0
         self._quoted = 0
         self._escape = b""
-        self._in_list = False
+        self._is_list = False
         self._held = 0
+
+    @property
+    def in_list(self) -> bool:
+        """Whether the end of the block is within an outermost list."""
+        return self._depth > 0 and self._is_list
+
+    @property
+    def is_quoted(self) -> bool:
+        """Whether the end of the block is within a string."""
+        return self._quoted > 0
 
     def add(self, block: bytes) -> None:
         """Look at the next block.
 
         Raises:
-            UserError: see `bounded_json`.
+            UserError: see `json_values`.
         """
         before = len(self._escape)
-        data = (self._escape + block).replace(rb"\\", b"__")  # now a backslash escapes what follows
-        self._escape = b"\\" if data.endswith(b"\\") else b""
-        data = data.replace(rb"\"", b"__")
-        places = np.flatnonzero(np.frombuffer(data.translate(_STRUCTURE), np.bool_))
-        found = np.frombuffer(data, np.uint8)[places]
+        data = np.frombuffer(self._escape + block, np.uint8)
+        behind_escapes = _escapes(data) + 1
+        self._escape = b"\\" if len(data) in behind_escapes[-1:] else b""
+        quotes = data == ord('"')
+        quotes[behind_escapes[: len(behind_escapes) - len(self._escape)]] = False
+        braces = data | 0x20  # as which brackets look here, too
+        places = np.flatnonzero(quotes | (braces == ord("{")) | (braces == ord("}")))
+        found = data[places]
         is_quote = found == ord('"')
         is_inside = (self._quoted + np.cumsum(is_quote, dtype=np.int32)) % 2 == 1
         is_open = (found == ord("[")) | (found == ord("{"))
@@ -177,12 +199,15 @@ class _Structure:
         self._check(int(levels.max(initial=0)))
         outermost = np.flatnonzero((levels == 1) & (steps == 1))
         since = int(outermost[-1]) + 1 if len(outermost) else 0
-        self._in_list = found[since - 1] == ord("[") if since else self._in_list
+        self._is_list = found[since - 1] == ord("[") if since else self._is_list
         ends = ~is_inside & (is_quote | (steps < 0))
         elements = places[since:][ends[since:] & (levels[since:] == 1)]
         values = places[ends & (levels == 0)]
-        self.element_end = int(elements[-1]) + 1 - before if self._in_list and len(elements) else 0
+        self.element_end = int(elements[-1]) + 1 - before if self._is_list and len(elements) else 0
         self.value_end = int(values[-1]) + 1 - before if len(values) else 0
+        is_begin = (levels == 1) & (steps == 1) & (found == ord("["))
+        is_end = (levels == 0) & (steps == -1) & (found == ord("]"))
+        self.borders = (places + is_end - before)[is_begin | is_end].tolist()
         self.is_broken = bool(levels.min(initial=0) < 0)
         self._depth = int(levels[-1]) if len(levels) else self._depth
         self._quoted = int(is_inside[-1]) if len(levels) else self._quoted
@@ -197,6 +222,14 @@ class _Structure:
                 f"{self._name} holds a value of more than {MAX_RECORD_BYTES:,} bytes; make it a "
                 "list of records."
             )
+
+
+def _escapes(data: np.ndarray) -> np.ndarray:
+    """The places of the backslashes that escape what follows: every other one of several."""
+    places = np.flatnonzero(data == ord("\\"))
+    numbers = np.arange(len(places))
+    starts = np.where(np.diff(places, prepend=-2) > 1, numbers, 0)
+    return places[(numbers - np.maximum.accumulate(starts)) % 2 == 0]
 
 
 def json_lines(
