@@ -1,13 +1,15 @@
 """`tokenmill preset`: known sets of values for params.yaml, in `presets/*.yaml`.
 
-A preset is put over the values of `default`, so no value of another preset remains. Comments and
-the order of params.yaml remain, because ruamel.yaml reads and writes the file, in the format of
+A preset is put over the values of `default`, so no value of another preset remains. All else in
+params.yaml remains, because its text is changed only where it has another value, in the format of
 `dvc exp run -S`.
 """
 
 import argparse
+import contextlib
 import difflib
 import io
+import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -40,6 +42,9 @@ NEXT = "`tokenmill plan` says what this takes, `dvc repro` does it"
 """A line after other values of params.yaml."""
 
 COLOURS = {"+": "green", "-": "red", "@": "dim"}
+
+SIGN_OR_COMMENT = re.compile(r"#[^\r\n]*|[^\s#]+")
+"""What stands between the scalars of a YAML text, except blanks."""
 
 EXAMPLES = """\
   tokenmill preset                    the presets, and what they would take
@@ -187,34 +192,106 @@ def params_with(
 
 
 def text_with(values: Mapping[str, Any], path: Path) -> str:
-    """The text of a params.yaml with other values by their dotted names."""
-    from ruamel.yaml import YAML  # noqa: PLC0415 (completion needs only the names)
+    """The text of a params.yaml with other values by their dotted names. All else in it stays as it
+    is: comments, order, blanks and line ends.
 
-    from tokenmill.core.params import read_yaml  # noqa: PLC0415
+    Raises:
+        UserError: the file cannot be read, lacks one of the names, or repeats a part of itself that
+            has one of them.
+    """
+    from tokenmill.core.params import parse_yaml, read_yaml  # noqa: PLC0415 (pydantic)
 
-    read_yaml(path)  # raises the errors of a file that cannot be read
-    before = read_bytes(path).decode("utf-8")
+    wanted = read_yaml(path)
+    text = read_bytes(path).decode("utf-8")
+    places = _places(text)
+    edits: list[tuple[_Place, str]] = []
+    for name, value in values.items():
+        section, key = _known(wanted, name, path)
+        if section[key] != value:
+            section[key] = value
+            if name in places:
+                edits.append((places[name], _written(value)))
+    for place, value in sorted(edits, key=lambda edit: -edit[0].after):
+        text = place.replaced(text, value)
+    with contextlib.suppress(UserError):
+        if parse_yaml(text.encode(), path) == wanted:
+            return text
+    raise UserError(
+        f"{path} cannot get these values, because it repeats parts of itself (`&name`, `*name`, "
+        "`<<`); write them out."
+    )
+
+
+@dataclass(frozen=True)
+class _Place:
+    """Where a value stands in a YAML text."""
+
+    after: int
+    """The end of its name."""
+    parts: list[tuple[int, int]]
+    """Its beginning, the names and scalars in it, and its end."""
+    is_in_braces: bool
+
+    def replaced(self, text: str, value: str) -> str:
+        """The text with another value right behind the name. Of the old one only comments stay."""
+        colon = text.find(":", self.after) + 1
+        if value:
+            value = f" {value}"
+        elif self.is_in_braces:
+            value = " null"
+        begin = end = self.parts[0][0]
+        kept = ""  # with a NUL, which YAML cannot have, for what goes
+        for first, last in self.parts:
+            kept += SIGN_OR_COMMENT.sub(_only_comment, text[end:first])
+            kept += "\0" * (last > first)
+            end = last
+        text = text[:colon] + value + text[colon:begin] + kept + text[end:]
+        text = re.sub(r"(?m)^[ \t]*\0[\0 \t]*(\r?\n|\Z)", "", text)
+        text = re.sub(r"(?m)^([ \t]*)\0[\0 \t]*", r"\1", text)
+        return re.sub(r"[ \t]*\0(?:[ \t]*\0)*", "", text)
+
+
+def _only_comment(found: re.Match[str]) -> str:
+    return found[0] if found[0].startswith("#") else "\0"
+
+
+def _places(text: str) -> dict[str, _Place]:
+    """The places of all values in a YAML text, by their dotted names."""
+    from ruamel.yaml import YAML, events  # noqa: PLC0415 (completion needs only the names)
+
+    found: dict[str, _Place] = {}
+    stream: Iterator[Any] = YAML(typ="safe", pure=True).parse(text)
+
+    def parts_of(value: Any, name: str) -> list[tuple[int, int]]:
+        begin = value.start_mark.index
+        if not isinstance(value, events.CollectionStartEvent):
+            return [(begin, begin + len(text[begin : value.end_mark.index].rstrip()))]
+        parts = [(begin, begin)]
+        while not isinstance(each := next(stream), events.CollectionEndEvent):
+            parts += parts_of(each, "")
+            if isinstance(value, events.MappingStartEvent):
+                inner = f"{name}{getattr(each, 'value', None)}"
+                its = parts_of(next(stream), f"{inner}.")
+                found[inner] = _Place(each.end_mark.index, its, bool(value.flow_style))
+                parts += its
+        end = each.end_mark.index
+        return [*parts, (end, end)] if value.flow_style else parts
+
+    for event in stream:
+        if isinstance(event, events.CollectionStartEvent):
+            parts_of(event, "")
+    return found
+
+
+def _written(value: Any) -> str:
+    """A value as `dvc exp run -S` writes it; nothing for null."""
+    from ruamel.yaml import YAML  # noqa: PLC0415
+
     writer = YAML()
-    writer.default_flow_style = False
-    writer.preserve_quotes = True
-    writer.width = 1000
-    content = writer.load(before)
-    changes = [_set(content, name, value, path) for name, value in values.items()]
+    writer.width = sys.maxsize
     stream = io.StringIO()
-    writer.dump(content, stream)
-    return stream.getvalue() if any(changes) else before
-
-
-def _set(content: Any, name: str, value: Any, path: Path) -> bool:
-    """Set a parameter. The result is False if it already has this value."""
-    section, key = _known(content, name, path)
-    if section[key] == value:
-        return False
-    section[key] = value
-    comment = section.ca.items.get(key)  # type: ignore[attr-defined] (of ruamel's mapping)
-    if comment and comment[2]:
-        comment[2].column = 0  # one blank before it, wherever the old value ended
-    return True
+    writer.dump({"": value}, stream)
+    return stream.getvalue().partition(":")[2].strip()
 
 
 def _known(content: Any, name: str, path: Path) -> tuple[dict[str, Any], str]:
