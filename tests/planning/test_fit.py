@@ -6,6 +6,7 @@ import itertools
 import math
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import polars as pl
@@ -17,8 +18,9 @@ from tokenmill.cli.preset import params_with, text_with
 from tokenmill.core.errors import UserError
 from tokenmill.core.params import PARAMS_FILE, read_yaml
 from tokenmill.model.config import ModelConfig
-from tokenmill.planning import benchmark
+from tokenmill.planning import benchmark, plan
 from tokenmill.planning import fit as fitting
+from tokenmill.planning.benchmark import TooLargeError
 from tokenmill.planning.fit import (
     CHEAPEST,
     LADDER,
@@ -38,6 +40,7 @@ from tokenmill.planning.fit import (
     predicted_loss,
     vocabulary_for,
 )
+from tokenmill.planning.plan import HARDWARE, Hardware, gpu_timer, plan_training
 from tokenmill.schema import AllParams, check_all
 from tokenmill.training.schedule import Workload
 from tokenmill.training.size import flops_per_token
@@ -282,6 +285,57 @@ def test_a_smaller_vocabulary_lets_the_text_be_read_once(
         proposed(0.9)
 
 
+@pytest.mark.parametrize("gpu", HARDWARE, ids=lambda gpu: gpu.name)
+def test_plan_accepts_what_fit_proposes(
+    params: AllParams, monkeypatch: pytest.MonkeyPatch, gpu: Hardware
+):
+    monkeypatch.setattr(TokenizedText, "of", like_english)
+    corpus = corpus_of(params, text_bytes=10**11)
+    for document, minutes in itertools.product((200, 10**6), (10**4, 10**6)):
+        corpus = replace(corpus, median_bytes=document)
+        proposal = fit(corpus, params, seconds=60 * minutes, step_seconds=gpu_timer(gpu))
+        (row,) = plan_training(
+            Path(),
+            params_with(proposal.values, PARAMS_FILE),
+            tokens=proposal.text.train_tokens,
+            vocab_size=proposal.text.vocabulary,
+            hardware=[gpu.name],
+        ).rows
+        assert row.sequences, (document, minutes)
+        assert row.total_seconds <= 60 * minutes
+        if proposal.too_large:
+            assert gpu.name in proposal.too_large
+            assert rung(proposal) < len(LADDER) - 1
+
+
+def like_english(corpus: Corpus, vocabulary: int, *, val_fraction: float) -> TokenizedText:
+    """The text in tokens of which twice as many entries save 7 %."""
+    tokenized = saving(0.07)(corpus, vocabulary)
+    tokens = round(corpus.text_bytes / tokenized.bytes_per_token)
+    return replace(tokenized, train_tokens=tokens, val_tokens=round(val_fraction * tokens))
+
+
+def test_the_largest_that_fits_memory_is_proposed(params: AllParams):
+    corpus = corpus_of(params, text_bytes=4_000_000)
+    whole = fit(corpus, params, seconds=3600, step_seconds=step_seconds)
+    assert whole.too_large is None
+
+    def narrower_than(width: int) -> Fit:
+        def timed(work: Workload) -> float:
+            if work.config.n_embd >= width:
+                raise TooLargeError(work.config, "is too large")
+            return step_seconds(work)
+
+        return fit(corpus, params, seconds=3600, step_seconds=timed)
+
+    limit = LADDER[rung(whole)]
+    smaller = narrower_than(limit[1])
+    assert rung(smaller) == rung(whole) - 1
+    assert f"{limit[0]} layers, {limit[1]} wide" in (smaller.too_large or "")
+    with pytest.raises(UserError, match=f"{LADDER[0][1]} wide"):
+        narrower_than(0)
+
+
 def test_too_little_time_is_refused(params: AllParams):
     with pytest.raises(UserError, match="smallest model"):
         fit(corpus_of(params, text_bytes=10**9), params, seconds=1, step_seconds=step_seconds)
@@ -339,6 +393,18 @@ def test_the_command_writes_on_yes_and_names_a_missing_price(
         main(["fit", "--budget", "5", "--hardware", "T4"])
     main(["fit", "--budget", "5", "--hardware", "T4", "--price-per-hour", "2", "--yes"])
     assert read_yaml(project / PARAMS_FILE)["tokenizer"]["vocab_size"] < 1024
+
+
+def test_the_command_says_what_did_not_fit(
+    project: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+):
+    """On a card that holds the smallest model of this text, and no other."""
+    (card,) = (replace(gpu, memory_gb=0.006) for gpu in HARDWARE if gpu.name == "L4")
+    monkeypatch.setattr(plan, "HARDWARE", [card])
+    main(["fit", "--minutes", "1", "--hardware", "L4", "--yes"])
+    out = capsys.readouterr().out
+    assert f"{LADDER[1][1]} wide" in out
+    assert read_yaml(project / PARAMS_FILE)["model"]["n_embd"] == LADDER[0][1]
 
 
 @pytest.mark.slow

@@ -21,7 +21,7 @@ from tokenmill.costs import read_timing
 from tokenmill.model.config import ModelConfig
 from tokenmill.model.gpt import parameter_count
 from tokenmill.planning import benchmark
-from tokenmill.planning.benchmark import STEPS, StepBenchmark, measure
+from tokenmill.planning.benchmark import STEPS, StepBenchmark, TooLargeError, measure
 from tokenmill.planning.plan import (
     HARDWARE,
     LAUNCH_SECONDS,
@@ -329,8 +329,19 @@ def test_recorded_steps_are_timed_whole_and_once_recorded(
 
 def test_a_model_larger_than_memory_is_refused(project: Path):
     large = ["model.n_layer=96", "model.n_embd=12288", "model.n_head=96", "runtime.device=cpu"]
-    with pytest.raises(UserError, match="TB"):
+    with pytest.raises(TooLargeError, match="TB"):
         planned(project, *large, tokens=10**9, hardware=["here"])
+
+
+def test_memory_that_runs_out_while_the_model_is_made_is_said(
+    project: Path, monkeypatch: pytest.MonkeyPatch
+):
+    def run_out(*_: Any, **__: Any) -> None:
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    monkeypatch.setattr(benchmark, "build", run_out)
+    with pytest.raises(TooLargeError, match="1 layer, 16 wide"):
+        planned(project, *TINY, tokens=10**5, hardware=["here"])
 
 
 def test_muon_costs_what_its_products_are():

@@ -2,7 +2,6 @@
 
 import argparse
 import sys
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -63,7 +62,7 @@ def run(options: argparse.Namespace) -> None:
     """Print the proposal and its difference from params.yaml, then write the file if the user
     agrees."""
     set_wait_policy()
-    from tokenmill.planning.plan import known_hardware, step_seconds_on  # noqa: PLC0415 (PyTorch)
+    from tokenmill.planning.plan import gpu_timer, known_hardware  # noqa: PLC0415 (PyTorch)
 
     params = params_for(options.path)
     price = options.price_per_hour or params.runtime.cost.price_per_hour
@@ -75,7 +74,7 @@ def run(options: argparse.Namespace) -> None:
     seconds = 60 * options.minutes if options.minutes else 3600 * options.budget / price
     gpu = None
     if options.hardware.lower() != HERE:
-        gpu = partial(step_seconds_on, known_hardware([options.hardware])[0])
+        gpu = gpu_timer(known_hardware([options.hardware])[0])
     values = propose(params, seconds=seconds, step_seconds=gpu, price=price, where=options.hardware)
     if offer(values, "fit", yes=options.yes):
         say(NEXT)
@@ -142,6 +141,8 @@ def propose(
             ("time", duration(proposal.seconds), time),
         ]
     )
+    if proposal.too_large:
+        console().print(f"no larger model was tried: {proposal.too_large}")
     console().print()
     # The time is that of all the text once in an epoch
     return {"data.raw": params.data.raw, "data.mixture": None} | proposal.values

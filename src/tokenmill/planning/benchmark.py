@@ -52,6 +52,16 @@ FEW_SEQUENCES = 4
 MORE_SEQUENCES = 16
 
 
+class TooLargeError(UserError):
+    """Memory does not hold a model in training."""
+
+    def __init__(self, config: ModelConfig, why: str):
+        """Say so of this model."""
+        super().__init__(
+            f"a model of {counted(config.n_layer, 'layer')}, {config.n_embd} wide, {why}."
+        )
+
+
 class StepBenchmark:
     """A fresh model, its optimizer and its data, for making training steps."""
 
@@ -83,7 +93,7 @@ class StepBenchmark:
             compiler=compilation.for_update(compute.device),
             repeats=compilation.recorded,
         )
-        self._config = config
+        self.config = config
         self._train = train
         self.compute = compute
         self.compilation = compilation
@@ -111,7 +121,7 @@ class StepBenchmark:
             if not is_out_of_memory(error):
                 raise
             return 0
-        return len(index) * self._config.context_length
+        return len(index) * self.config.context_length
 
 
 @dataclass(frozen=True)
@@ -132,11 +142,23 @@ def measure(work: Workload, runtime: RuntimeParams) -> Speed:
     micro-batch, so with it the first size is that; and only a whole step is recorded.
 
     Raises:
-        UserError: the model does not fit this machine's memory, or the device is not there.
+        TooLargeError: the model does not fit this machine's memory.
+        UserError: the device is not there.
     """
     compute = choose_compute(runtime.device, work.train.precision)
     configure_process(compute)
     _refuse_too_large(work.config, compute)
+    try:
+        return _measured(work, runtime, compute)
+    except Exception as error:
+        if not is_out_of_memory(error):
+            raise
+        raise TooLargeError(
+            work.config, f"runs out of memory on {compute.name}; take a smaller one"
+        ) from None
+
+
+def _measured(work: Workload, runtime: RuntimeParams, compute: Compute) -> Speed:
     sequences = work.sequences_per_step
     context = work.config.context_length
     ids = torch.randint(work.config.vocab_size, (sequences * context + 1,), dtype=torch.int32)
@@ -172,7 +194,8 @@ def measure(work: Workload, runtime: RuntimeParams) -> Speed:
 
 
 def step_timer(runtime: RuntimeParams) -> Callable[[Workload], float]:
-    """A function that gives the seconds of a training's step on this machine.
+    """A function that gives the seconds of a training's step on this machine, or raises
+    TooLargeError.
 
     Each model is timed once, with few and with more sequences: the time of a step is that of an
     update plus a part that grows with the sequences.
@@ -203,9 +226,10 @@ def _refuse_too_large(config: ModelConfig, compute: Compute) -> None:
     need = parts.fixed
     there = psutil.virtual_memory().available
     if compute.device.type == "cpu" and need > there:
-        raise UserError(
-            f"the model takes {size(need)} with gradients and optimizer, and {size(there)} are "
-            "free here; plan it for other hardware (`tokenmill plan --hardware A100`)."
+        raise TooLargeError(
+            config,
+            f"takes {size(need)} with gradients and optimizer, and {size(there)} are free here; "
+            "plan it for other hardware (`tokenmill plan --hardware A100`)",
         )
 
 
@@ -229,9 +253,10 @@ def _seconds(steps: StepBenchmark, sequences: int) -> float:
     done = steps.step(0, sequences=sequences)
     synchronize(steps.compute)
     if not done:
-        raise UserError(
-            f"memory does not hold {counted(sequences, 'sequence')} at a time here; set "
-            "runtime.micro_batch_size."
+        raise TooLargeError(
+            steps.config,
+            f"runs out of memory here with {counted(steps.micro_batch, 'sequence')} at a time; "
+            "set runtime.micro_batch_size",
         )
     return time.perf_counter() - began
 

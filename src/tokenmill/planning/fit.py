@@ -13,7 +13,7 @@ import functools
 import math
 import statistics
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -27,6 +27,7 @@ from tokenmill.formats.chat import TURN_TOKENS, split_turns
 from tokenmill.formats.raw_text import raw_text
 from tokenmill.model.config import ModelConfig
 from tokenmill.model.gpt import parameter_count
+from tokenmill.planning.benchmark import TooLargeError
 from tokenmill.schema import AllParams
 from tokenmill.tokens.bpe import train_reference
 from tokenmill.training.params import auto_learning_rate
@@ -115,7 +116,7 @@ TRAINED_WITH: dict[str, Any] = {
 """The parameters of a training before its batch is chosen."""
 
 StepSeconds = Callable[[Workload], float]
-"""A function that gives the seconds of an optimizer step of a training."""
+"""A function that gives the seconds of an optimizer step of a training, or raises TooLargeError."""
 
 
 @dataclass(frozen=True)
@@ -198,6 +199,8 @@ class Fit:
     text: TokenizedText
     seconds: float
     """Seconds that the training takes."""
+    too_large: str | None
+    """Why no larger model was tried, where memory is the reason."""
 
     @property
     def values(self) -> dict[str, Any]:
@@ -268,9 +271,10 @@ def fit(corpus: Corpus, params: AllParams, *, seconds: float, step_seconds: Step
     taken if the time suffices for READ_BY_LARGER epochs of it.
 
     Raises:
-        UserError: the smallest model cannot read the text once in this time, or the text is shorter
-            than its context.
+        UserError: the smallest model cannot read the text once in this time or does not fit memory,
+            or the text is shorter than its context.
     """
+    step_seconds = _WithoutTooLarge(step_seconds)
 
     @functools.cache
     def tokenized(vocabulary: int) -> TokenizedText:
@@ -286,18 +290,7 @@ def fit(corpus: Corpus, params: AllParams, *, seconds: float, step_seconds: Step
             break
         text = half
     if not work:
-        smallest = workload(params, text, *LADDER[0])
-        if not smallest.sequences:
-            raise UserError(
-                f"data.raw ({params.data.raw}) has {counted(text.train_tokens, 'token')} to train "
-                f"on, not enough for a sequence of {smallest.config.context_length}; add text."
-            )
-        smallest = _batched(smallest, step_seconds, seconds)
-        needed = duration(epoch_seconds(smallest, text, step_seconds(smallest)))
-        raise UserError(
-            f"one pass of the smallest model over this text takes {needed}; give more time, or "
-            "less text."
-        )
+        raise UserError(_why_none(params, text, seconds, step_seconds))
     if text.vocabulary < LARGEST_VOCABULARY:
         twice = tokenized(2 * text.vocabulary)
         if _is_worth_its_work(twice, text, work.config):
@@ -307,7 +300,44 @@ def fit(corpus: Corpus, params: AllParams, *, seconds: float, step_seconds: Step
     work = _next_larger(params, text, seconds, step_seconds, work)
     warmup = min(20, work.steps // 10)
     work = _changed(work, schedule=work.train.schedule.model_copy(update={"warmup_steps": warmup}))
-    return Fit(work, text, epoch_seconds(work, text, step_seconds(work)) * work.train.epochs)
+    promised = epoch_seconds(work, text, step_seconds(work)) * work.train.epochs
+    return Fit(work, text, promised, step_seconds.too_large.get(text.vocabulary))
+
+
+@dataclass(frozen=True)
+class _WithoutTooLarge:
+    """The seconds of a step; without end for a model that memory does not hold, so that no time
+    suffices for it."""
+
+    step_seconds: StepSeconds
+    too_large: dict[int, str] = field(default_factory=dict)
+    """Why the smallest model with a vocabulary of so many entries did not fit."""
+
+    def __call__(self, work: Workload) -> float:
+        try:
+            return self.step_seconds(work)
+        except TooLargeError as error:
+            self.too_large.setdefault(work.config.vocab_size, str(error))
+            return math.inf
+
+
+def _why_none(
+    params: AllParams, text: TokenizedText, seconds: float, step_seconds: _WithoutTooLarge
+) -> str:
+    """Why there is no proposal: even the smallest model does not suit the text, the memory or the
+    time."""
+    smallest = workload(params, text, *LADDER[0])
+    if not smallest.sequences:
+        return (
+            f"data.raw ({params.data.raw}) has {counted(text.train_tokens, 'token')} to train on, "
+            f"not enough for a sequence of {smallest.config.context_length}; add text."
+        )
+    smallest = _batched(smallest, step_seconds, seconds)
+    needed = epoch_seconds(smallest, text, step_seconds(smallest))
+    return step_seconds.too_large.get(text.vocabulary) or (
+        f"one pass of the smallest model over this text takes {duration(needed)}; give more time, "
+        "or less text."
+    )
 
 
 def _best(proposals: list[Workload]) -> Workload | None:

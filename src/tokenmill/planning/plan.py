@@ -12,7 +12,7 @@ PCI Express x16.
 
 import re
 import statistics
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
@@ -29,17 +29,19 @@ from tokenmill.formats.token_file import METADATA_FILE, TokenMetadata, read_meta
 from tokenmill.model.config import FEWEST_IDS, MOST_IDS, ModelConfig
 from tokenmill.model.gpt import empty_model, is_hidden_matrix, parameter_count
 from tokenmill.model.manifest import MANIFEST, read_manifest
-from tokenmill.planning.benchmark import measure
+from tokenmill.planning.benchmark import TooLargeError, measure
 from tokenmill.training.compile import waits_for_host
 from tokenmill.training.params import OPTIMIZERS, OptimizerName
 from tokenmill.training.schedule import Workload
 from tokenmill.training.size import (
     USABLE_MEMORY,
+    Memory,
     flops_per_token,
     memory,
     sequences_within,
     step_flops,
 )
+from tokenmill.words.units import size
 
 if TYPE_CHECKING:  # training reads the table of GPUs, and does without the libraries of cleaning
     from tokenmill.schema import AllParams
@@ -199,6 +201,24 @@ def step_seconds_on(
         update_rate=gpu.update_flops * utilisation,
         recorded=devices == 1 and gpu.float32_teraflops is None and waits_for_host(work),
     ).seconds
+
+
+def gpu_timer(gpu: Hardware) -> Callable[[Workload], float]:
+    """A function that gives the seconds of a training's step on a GPU by its data sheet, or raises
+    TooLargeError, as `step_timer` does for this machine."""
+
+    def seconds(work: Workload) -> float:
+        need, room = _memory_on(gpu, work)
+        taken = need(sequences=1).total
+        if taken > room:
+            raise TooLargeError(
+                work.config,
+                f"takes {size(taken)} with one sequence at a time, more than the {size(room)} that "
+                f"training can fill on {gpu.name}; take hardware with more memory",
+            )
+        return step_seconds_on(gpu, work)
+
+    return seconds
 
 
 @dataclass(frozen=True)
@@ -379,7 +399,14 @@ def _last_training(root: Path, work: Workload) -> tuple[str, float, str] | None:
 
 
 def _sequences_that_fit(work: Workload, gpu: Hardware) -> int:
-    """The batch, or the largest half, quarter, … of it that memory holds. The code is compiled."""
+    """The batch, or the largest half, quarter, … of it that memory holds."""
+    need, room = _memory_on(gpu, work)
+    return sequences_within(work.train.batch_size, room, need)
+
+
+def _memory_on(gpu: Hardware, work: Workload) -> tuple[Callable[..., Memory], float]:
+    """The memory that a number of sequences takes on a GPU, where the code is compiled, and the
+    bytes that training can fill there."""
     need = partial(
         memory,
         work.config,
@@ -387,4 +414,4 @@ def _sequences_that_fit(work: Workload, gpu: Hardware) -> int:
         train=work.train,
         compiled=True,
     )
-    return sequences_within(work.train.batch_size, USABLE_MEMORY * gpu.memory_gb * 1e9, need)
+    return need, USABLE_MEMORY * gpu.memory_gb * 1e9
