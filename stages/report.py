@@ -14,7 +14,7 @@ from tokenmill.costs import TIMING, find_times, publish_times
 from tokenmill.display import say
 from tokenmill.evaluation.benchmark_results import BenchmarksFile, read_benchmarks
 from tokenmill.evaluation.document_losses import GROUPS, loss_by, read_groups
-from tokenmill.evaluation.results import Evaluation, read_evaluation
+from tokenmill.evaluation.results import Evaluation
 from tokenmill.evaluation.trace import Traces, read_traces
 from tokenmill.formats.metrics import (
     FILES,
@@ -29,6 +29,7 @@ from tokenmill.git import write_epoch_refs
 from tokenmill.model.manifest import MANIFEST, Manifest, read_manifest
 from tokenmill.reports.page import render
 from tokenmill.reports.run_report import RunRecord, epoch_times, render_run_report
+from tokenmill.runs.lock import read_own_evaluation
 from tokenmill.training.history import EpochRow, StepRow, ValidationRow, read_table, train_metrics
 from tokenmill.training.params import RuntimeParams, TrainParams
 from tokenmill.training.schedule import Workload
@@ -49,7 +50,7 @@ def main() -> None:
         if form is not TrainMetrics
     }
     manifest = read_manifest(paths.MODEL)
-    evaluation = read_evaluation(paths.EVALUATION)
+    evaluation = read_own_evaluation(Path())  # as `dvc repro -sf report` runs no stage before
     history = read_table(paths.HISTORY, EpochRow)
     steps = read_table(paths.STEPS, StepRow)
     if not len(evaluation.epochs) == len(history) == manifest.epochs:

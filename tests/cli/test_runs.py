@@ -11,8 +11,18 @@ import pytest
 
 from tests.imports import ROOT
 from tests.pipeline.project import Project
+from tests.runs.locks import write_lock
 from tokenmill.cli.main import main
-from tokenmill.cli.runs import COLUMNS, COUNTS, SHOWN_METRICS, find_runs, names_of_runs, ranked
+from tokenmill.cli.runs import (
+    COLUMNS,
+    COUNTS,
+    FINETUNED_METRICS,
+    SHOWN_METRICS,
+    find_runs,
+    names_of_runs,
+    of_own_model,
+    ranked,
+)
 from tokenmill.core.errors import UserError
 
 PIPELINE = """\
@@ -91,6 +101,27 @@ def test_runs_of_different_texts_are_not_ranked_together():
     )
     assert list(ranked(table, "val_loss", ascending=True)["run"]) == ["c", "a", "e", "b", "d"]
     assert list(ranked(table, "val_loss", ascending=False)["run"]) == ["a", "c", "e", "b", "d"]
+
+
+@pytest.mark.parametrize(
+    ("earlier", "lacking"),
+    [
+        ({}, set()),
+        ({"evaluated": "earlier"}, {"bits_per_byte", "metrics/eval.json:seen_right"}),
+        ({"base": "earlier"}, set(FINETUNED_METRICS.values())),
+        ({"asked": "earlier"}, set(FINETUNED_METRICS.values())),
+    ],
+)
+def test_what_was_measured_of_an_earlier_model_is_left_out(
+    earlier: dict[str, str], lacking: set[str], tmp_path: Path
+):
+    write_lock(tmp_path, **earlier)
+    measured = ["val_loss", "bits_per_byte", "metrics/eval.json:seen_right"]
+    entry = dict.fromkeys([*measured, *FINETUNED_METRICS.values()], 1.0)
+    entry |= {"rev": "workspace", "finetune.methods": "['lora']", "models/gpt": "read by report"}
+    own = of_own_model(entry, tmp_path)
+    assert entry.keys() - own.keys() == lacking
+    assert own["models/gpt"] == "model"
 
 
 @pytest.mark.slow

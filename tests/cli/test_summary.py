@@ -15,6 +15,7 @@ import yaml
 from tests.fresh import imported_by
 from tests.imports import ROOT
 from tests.pipeline.project import Project, change_params
+from tests.runs.locks import write_lock
 from tokenmill import git
 from tokenmill.cli.main import build_parser, main
 from tokenmill.cli.summary import (
@@ -224,6 +225,9 @@ def test_a_fine_tuned_model_is_seen(tmp_path: Path):
     assert all(part in said for part in ("lora", "3 epochs", "2.865", "4.522", "3.831"))
     assert "reports/finetuned.md" in where
     assert typed(root, evaluated(1))[0] == "tokenmill generate --model models/finetuned/epoch-3"
+    write_lock(root, base="earlier")
+    assert finetuned_lines(root) == [], "it was made from an earlier model"
+    write_lock(root)
     write_json(tmp_path / "metrics/data.json", {"unigram_bits_per_byte": 2.0})
     write_json(tmp_path / "metrics/tokenizer.json", TOKENIZER)
     (warning,) = warnings(evaluated(1), root)

@@ -11,6 +11,7 @@ import pytest
 from tests.demo.demo_project import index_training_text, write_run
 from tests.demo.served import content, data_of, epochs_of, pages_of, served_by_a_thread
 from tests.publish.site_project import make_project as make_reported
+from tests.runs.locks import write_lock
 from tests.runs.unfinished import begin
 from tokenmill.cli.demo import page_sampling
 from tokenmill.cli.generate import default_sampling, evaluate_params
@@ -19,6 +20,7 @@ from tokenmill.demo import pages as module
 from tokenmill.demo.pages import Pages
 from tokenmill.formats.tokenizer import read_tokenizer
 from tokenmill.model.huggingface import WEIGHTS, load_model
+from tokenmill.model.manifest import read_manifest
 from tokenmill.publish.parts import tokenizer_name
 
 
@@ -119,8 +121,13 @@ def test_the_report_of_the_model_is_around(tmp_path: Path):
     assert "run report" in page
     answers = data_of(page)["questions"][0]["greedy"]
     assert sorted(answers) == sorted(epochs_of(page).values())
+    write_lock(root, evaluated="earlier")
+    assert "run report" not in pages_of(root).page()
+    write_lock(root)
+    assert "run report" in pages_of(root).page()
     report = root / "reports/index.html"
-    report.write_text(report.read_text("utf-8").replace("0123456789abcdef", "f" * 16))
+    weights = read_manifest(root / "models/gpt").weights
+    report.write_text(report.read_text("utf-8").replace(weights[1], weights[0]))
     page = pages_of(root).page()
     assert "run report" not in page
     assert data_of(page)["questions"][0]["prompt"] == "hello"

@@ -33,12 +33,12 @@ def make_project(root: Path, architecture: str = "modern") -> Path:
     """The report of the stage `report`, of a run with hostile prompts and answers; the answers to
     the first question and to the text are those of the models."""
     prepare(root, epochs=2)
+    make_tokenizer_file(root / "data/tokenizer", "bpe", DOCUMENTS)
+    write_models(root, architecture)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("GIT_CEILING_DIRECTORIES", str(root.parent))
         patch.chdir(root)
         stage.main()
-    make_tokenizer_file(root / "data/tokenizer", "bpe", DOCUMENTS)
-    write_models(root, architecture)
     evaluation = json.loads((root / "reports/evaluation.json").read_text(encoding="utf-8"))
     evaluation["questions"][3] |= {"kind": "text", "prompt": TEXT}
     for epoch in (1, 2):

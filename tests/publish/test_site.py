@@ -4,6 +4,7 @@ import base64
 import hashlib
 import json
 import re
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -11,11 +12,13 @@ import pytest
 
 from tests.publish.site_project import QUESTION, SAMPLING, make_project
 from tests.reports.data_material import HOSTILE
+from tests.runs.locks import write_lock
 from tests.runs.unfinished import begin
 from tokenmill.cli.main import main
 from tokenmill.core.errors import UserError
 from tokenmill.core.files import write_json
 from tokenmill.model.huggingface import load_model
+from tokenmill.model.manifest import read_manifest
 from tokenmill.publish import parts as parts_module
 from tokenmill.publish import site as module
 from tokenmill.publish.site import publish
@@ -114,7 +117,6 @@ def test_a_folder_with_something_else_is_kept(made: Path, tmp_path: Path):
 @pytest.mark.parametrize(
     ("old", "new", "named"),
     [
-        ("0123456789abcdef", "fedcba9876543210", "another"),
         (TALK, "", "version"),
         ("Content-Security-Policy", "x", "version"),
     ],
@@ -131,6 +133,19 @@ def test_a_report_that_does_not_fit_is_refused(
     finally:
         file.write_text(report, encoding="utf-8")
     assert not (tmp_path / "site").exists()
+
+
+def test_report_and_evaluation_are_of_the_very_model(made: Path, tmp_path: Path):
+    copy = shutil.copytree(made, tmp_path / "copy")
+    write_lock(copy, evaluated="earlier")
+    with pytest.raises(UserError, match=r"evaluation\.json .*another model.*`dvc repro`"):
+        publish(copy, copy / "new", SAMPLING)
+    write_lock(copy)
+    manifest = read_manifest(copy / "models/gpt").model_dump()
+    manifest["weights"][1] = "0" * 64
+    write_json(copy / "models/gpt/manifest.json", manifest)
+    with pytest.raises(UserError, match=r"index\.html is of another run"):
+        publish(copy, copy / "new", SAMPLING)
 
 
 def test_a_training_under_way_is_told_of(tmp_path: Path):

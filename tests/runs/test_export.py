@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from tests.evaluation.trained import make_tokenizer_file
 from tests.reports.data_material import HOSTILE
 from tests.reports.run_material import prepare
+from tests.runs.locks import write_lock
 from tokenmill.cli.main import main
 from tokenmill.core.errors import UserError
 from tokenmill.evaluation.generate import Sampling, generate
@@ -26,7 +27,7 @@ from tokenmill.formats.tokenizer import SPECIAL_TOKENS, TextTokenizer, read_toke
 from tokenmill.model.config import Architecture, ModelConfig
 from tokenmill.model.gpt import GPT, build
 from tokenmill.model.huggingface import load_model, save_weights
-from tokenmill.runs.export import Record, export, files_of, is_export_of
+from tokenmill.runs.export import Record, export, files_of, is_export_of, record_of
 from tokenmill.runs.find import FoundModel
 
 TEXT = "one two?count one two"
@@ -218,6 +219,26 @@ def test_card_tells_the_run_and_escapes_its_text(tmp_path: Path):
     assert "The capital of France is Paris." in card
     assert HOSTILE not in card
     assert "<script>" not in card
+
+
+def test_the_card_knows_only_what_is_of_the_model(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    run = prepare(tmp_path)
+    checkpoint = FoundModel("epoch 2", run / "models/gpt/epoch-2", run / "none")
+
+    def known() -> tuple[bool, bool, bool]:
+        record = record_of(checkpoint, run, None)
+        is_told = bool(capsys.readouterr().err)
+        return record.evaluation is not None, record.clean is not None, is_told
+
+    assert known() == (True, True, False)
+    write_lock(run, evaluated="earlier")
+    assert known() == (False, True, True)
+    write_lock(run, tokenized="earlier")
+    assert known() == (True, False, True)
+    write_lock(run)
+    assert known() == (True, True, False)
 
 
 def test_nothing_is_overwritten(tmp_path: Path):

@@ -40,6 +40,9 @@ SHOWN_METRICS = {
 """The columns of the table that show a metric, each with its name in metrics/train.json or
 metrics/eval.json."""
 
+EVALUATED = ("bits_per_byte", "expected_found", "seen_right", "held_out_right")
+"""The metrics that `evaluate` writes."""
+
 COUNTS = ("epochs", "steps", "parameters")
 """The columns with whole numbers."""
 
@@ -51,6 +54,11 @@ FINETUNED_METRICS = {
 
 COLUMNS = ["run", "rev", "created", "state", "changed", "text", *SHOWN_METRICS, *FINETUNED_METRICS]
 COLUMNS += ["seconds", "units", "money", "currency", "tokens_per_second"]
+
+MODEL_IN_LOCK = re.compile(
+    rf"path: ({paths.MODEL}|{paths.FINETUNED})\n(?: +hash: md5\n)? +md5: (\S+)"
+)
+"""Matches what a stage in dvc.lock reads or writes of models, with its hash."""
 
 HASH = re.compile("[0-9a-f]{32}")
 """Matches the hash of a file in DVC's cache. The hash becomes a part of a path, so nothing else may
@@ -116,6 +124,9 @@ def run(options: argparse.Namespace) -> None:
     _print(runs)
     if column and runs.loc[:, "text"].nunique() > 1:
         console().print("runs of one text stand together: numbers of different texts have no order")
+    lacking = runs.loc[runs["val_loss"].notna() & runs["bits_per_byte"].isna(), "run"]
+    if len(lacking):
+        console().print(f"not evaluated yet, which `dvc repro` does there: {', '.join(lacking)}")
     if runs.loc[:, "seconds"].hasnans:
         console().print("times and costs are known where a run was trained on this machine")
 
@@ -154,11 +165,7 @@ def find_runs(root: Path, *, commits: int) -> "pd.DataFrame":
     try:
         shown = exp_show(str(root), revs=[*newest, *sorted(here - set(newest))])
         with Repo(str(root)) as repo:
-            trained = repo.find_outs_by_path(str(Path(repo.root_dir, paths.MODEL)))[0].hash_info
-            for entry in shown:
-                # DVC shows what `evaluate` read last, but `train` may be a run ahead
-                if entry["rev"] == "workspace":
-                    entry[paths.MODEL.as_posix()] = trained.value if trained else None
+            shown = [of_own_model(entry, root) for entry in shown]
             rows = [_row(entry, before, repo, root) for entry, before in _with_base(shown)]
     except (DvcException, SCMError) as error:
         raise UserError(
@@ -173,6 +180,30 @@ def names_of_runs(root: Path) -> list[str]:
     runs = find_runs(root, commits=COMMITS).dropna(subset="val_loss")
     is_twice = runs["run"].duplicated(keep=False)
     return runs["run"].mask(is_twice, runs["rev"]).tolist()
+
+
+def of_own_model(entry: dict[str, Any], root: Path) -> dict[str, Any]:
+    """An entry of DVC with the model that `train` wrote last, where DVC shows what a later stage
+    read, and without what was measured of another one."""
+    from tokenmill.runs.lock import LOCK, Lock, lock_text  # noqa: PLC0415 (pydantic)
+
+    content = lock_text(root, None if entry["rev"] == "workspace" else entry["rev"])
+    models = set(MODEL_IN_LOCK.findall(content))
+    if len(models) == len(dict(models)):  # one hash of each: no YAML need be read, which is slow
+        return entry | dict(models)
+    try:
+        lock = Lock.parse(content, LOCK)
+    except UserError:  # what DVC itself shows of it then is little
+        return entry
+    left_out = set() if lock.is_evaluated else set(EVALUATED)
+    for method in re.findall(r"\w+", str(entry.get("finetune.methods"))):
+        left_out |= set() if lock.is_finetuned(method) else set(FINETUNED_METRICS.values())
+    kept = {
+        name: value
+        for name, value in entry.items()
+        if name.removeprefix("metrics/eval.json:") not in left_out
+    }
+    return kept | {name: lock.outputs.get(name) for name in dict(models)}
 
 
 def _note_damage(root: Path) -> None:

@@ -55,8 +55,8 @@ def run(options: argparse.Namespace) -> None:
 def print_summary(*, as_json: bool = False) -> None:
     """Print the summary of the pipeline in the current folder."""
     from tokenmill.costs import COSTS, find_times, publish_times, read_costs  # noqa: PLC0415
-    from tokenmill.evaluation.results import read_evaluation  # noqa: PLC0415
     from tokenmill.model.manifest import read_manifest  # noqa: PLC0415
+    from tokenmill.runs.lock import read_own_evaluation  # noqa: PLC0415
     from tokenmill.runs.under_way import unfinished  # noqa: PLC0415
 
     if run := unfinished(Path()):
@@ -66,7 +66,7 @@ def print_summary(*, as_json: bool = False) -> None:
             _print_under_way(run)
         return
     made = [*made_lines(), *finetuned_lines(Path())]
-    evaluation = read_evaluation(paths.EVALUATION)
+    evaluation = read_own_evaluation(Path())
     run_times = paths.resume_root(), read_manifest(paths.MODEL).fingerprint
     costs = read_costs(find_times(*run_times, COSTS))
     if as_json:
@@ -239,11 +239,16 @@ def finetuned_lines(root: Path) -> list[tuple[str, str]]:
 
 
 def _finetuned_by(root: Path) -> str | None:
-    """The method of the finished fine-tuning that params.yaml asks for, if there is one."""
+    """The method of the finished fine-tuning of the model that params.yaml asks for, if there is
+    one."""
+    from tokenmill.runs.lock import Lock  # noqa: PLC0415 (pydantic)
+
     # DVC removes it before `evaluate_finetuned` runs, which is the last to run
     is_done = (root / paths.FINETUNED_METRICS / "eval.json").exists()
     methods = _params(root).finetune.methods
-    return methods[0] if is_done and methods else None
+    if not (is_done and methods and Lock.read(root).is_finetuned(methods[0])):
+        return None
+    return methods[0]
 
 
 def _params(root: Path) -> "AllParams":

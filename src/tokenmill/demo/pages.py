@@ -17,12 +17,11 @@ from tokenmill.core import paths
 from tokenmill.core.errors import UserError
 from tokenmill.core.files import sha256_of
 from tokenmill.demo.models import Models, Offer
-from tokenmill.evaluation.results import read_evaluation
 from tokenmill.formats.token_index import METADATA_FILE, read_index_metadata
 from tokenmill.formats.tokenizer import read_tokenizer
 from tokenmill.model.manifest import WEIGHTS, read_manifest
 from tokenmill.publish.parts import PackedEpoch, script, tokenizer_name, tokenizer_part
-from tokenmill.publish.talk import questions_of, read_report, talking_page
+from tokenmill.publish.talk import questions_of, read_results, talking_page
 from tokenmill.reports.page import environment
 from tokenmill.runs.find import FoundModel
 from tokenmill.stage import describe
@@ -163,9 +162,9 @@ class Pages:
         root = self.models.root
         with contextlib.suppress(UserError, OSError):
             manifest = read_manifest(root / paths.MODEL)
-            report = read_report(root, manifest.fingerprint)
+            report, evaluation = read_results(root, manifest.weights)
             epochs = {n: self._part(run, n) for n in range(1, manifest.epochs + 1)}
-            return report, questions_of(read_evaluation(root / paths.EVALUATION), epochs)
+            return report, questions_of(evaluation, epochs)
         frame = environment().from_string(FRAME).render()
         return frame, self.examples
 

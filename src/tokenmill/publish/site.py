@@ -15,12 +15,12 @@ from tokenmill.core import paths
 from tokenmill.core.errors import UserError
 from tokenmill.core.files import read_bytes, write_directory, write_text
 from tokenmill.evaluation.generate import Sampling
-from tokenmill.evaluation.results import Evaluation, read_evaluation
+from tokenmill.evaluation.results import Evaluation
 from tokenmill.formats.tokenizer import TextTokenizer, read_tokenizer
 from tokenmill.model.huggingface import load_model
 from tokenmill.model.manifest import read_manifest
 from tokenmill.publish.parts import PackedEpoch, script, tokenizer_name, tokenizer_part
-from tokenmill.publish.talk import POLICY, questions_of, read_report, talking_page
+from tokenmill.publish.talk import POLICY, questions_of, read_results, talking_page
 from tokenmill.publish.weights import Precision, pack
 from tokenmill.runs.find import chosen_epoch, find_model
 from tokenmill.runs.under_way import unfinished
@@ -72,14 +72,14 @@ def publish(
         precision: in which matrices are stored.
 
     Raises:
-        UserError: the training is not finished, the report is missing or of another run, an epoch
-            is missing or damaged, or there is something else in `target`.
+        UserError: the training is not finished, evaluation or report is missing or of another
+            model, an epoch is missing or damaged, or there is something else in `target`.
     """
     _refuse_others(target)
     if run := unfinished(root):
         raise UserError(f"{run.sentence}; a run is published when it is finished.")
     manifest = read_manifest(root / paths.MODEL)
-    report = read_report(root, manifest.fingerprint)
+    report, evaluation = read_results(root, manifest.weights)
     numbers = sorted(
         {chosen_epoch(each, manifest.epochs, "the workspace") for each in epochs or ()}
     )
@@ -89,7 +89,7 @@ def publish(
     is_inline = sum(len(epoch.data) for epoch in packed.values()) <= INLINE_BYTES
     page = talking_page(
         POLICY.sub(rf"{MARK}\n\g<0>", report),
-        _data(numbers, read_evaluation(root / paths.EVALUATION), sampling),
+        _data(numbers, evaluation, sampling),
         about=ABOUT,
         blocks=_blocks(packed, tokenizer) | (dict(_weights(packed)) if is_inline else {}),
         policy="" if is_inline else " 'self' file:",  # beside a page on a disk, 'self' is nothing

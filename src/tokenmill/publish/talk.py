@@ -8,7 +8,7 @@ anywhere else.
 import base64
 import hashlib
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ from tokenmill.core.files import read_bytes
 from tokenmill.evaluation.results import Evaluation, Question
 from tokenmill.formats.chat import SHOWN
 from tokenmill.publish.parts import as_json
+from tokenmill.runs.lock import read_own_evaluation
 
 PAGE = Path(__file__).with_name("page")
 WORKER = ("tokenizer.js", "model.js", "writing.js", "worker.js")
@@ -35,18 +36,20 @@ NO_PROMPT = re.compile("|".join(shown.strip() for shown in SHOWN.values() if sho
 """Begins a conversation as people see it, which is not the text that the model was asked."""
 
 
-def read_report(root: Path, fingerprint: str) -> str:
-    """The page of the stage `report`, which must be of this run and have a place to talk."""
+def read_results(root: Path, weights: Iterable[str]) -> tuple[str, Evaluation]:
+    """The page of the stage `report`, which must name the weights of all epochs by these hashes and
+    have a place to talk, and the evaluation of the same model."""
+    evaluation = read_own_evaluation(root)  # first, because without it there is no such page
     path = root / paths.RUN_REPORT
     try:
         report = read_bytes(path).decode("utf-8")
     except (FileNotFoundError, UnicodeDecodeError):
         raise UserError(f"{path} is missing or damaged; {REPORT_AGAIN}.") from None
-    if fingerprint not in report:
+    if not all(one in report for one in weights):
         raise UserError(f"{path} is of another run than the model; {REPORT_AGAIN}.")
     if report.count(TALK) != 1 or report.count(BODY_END) != 1 or len(POLICY.findall(report)) != 1:
         raise UserError(f"{path} was written by another version; {REPORT_AGAIN}.")
-    return report
+    return report, evaluation
 
 
 def questions_of(evaluation: Evaluation, epochs: Mapping[int, str]) -> list[dict[str, Any]]:

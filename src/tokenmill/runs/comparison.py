@@ -18,15 +18,14 @@ from tokenmill.core import paths
 from tokenmill.core.errors import UserError
 from tokenmill.core.params import PARAMS_FILE, read_yaml
 from tokenmill.display import note
-from tokenmill.evaluation.results import Answer, EpochResult, Evaluation, Question, read_evaluation
+from tokenmill.evaluation.results import Answer, EpochResult, Evaluation, Question
 from tokenmill.formats.metrics import TrainMetrics, read_metrics
 from tokenmill.reports.answers import PromptAnswers, compare_answers
 from tokenmill.reports.page import settings
 from tokenmill.runs.find import Revision, chosen_epoch
+from tokenmill.runs.lock import LOCK, Lock, read_own_evaluation
 from tokenmill.runs.under_way import unfinished
 from tokenmill.training.history import EpochRow, StepRow, read_table
-
-LOCK = Path("dvc.lock")
 
 FILES = (paths.EVALUATION, paths.TRAIN_METRICS, paths.HISTORY, paths.STEPS, PARAMS_FILE, LOCK)
 """The files of a run that a comparison reads."""
@@ -63,7 +62,7 @@ class ComparedRun:
     @classmethod
     def read(cls, name: str, root: Path) -> "ComparedRun":
         """Read the FILES below `root`."""
-        evaluation = read_evaluation(root / paths.EVALUATION)
+        evaluation = read_own_evaluation(root)
         history = read_table(root / paths.HISTORY, EpochRow)
         if len(evaluation.epochs) != len(history):
             raise UserError(
@@ -74,19 +73,9 @@ class ComparedRun:
         shown = {
             name: value for name, value in shown.items() if not name.startswith("evaluate.prompts")
         }
-        try:
-            outputs = [
-                out
-                for stage in read_yaml(root / LOCK, ["stages"])["stages"].values()
-                for out in stage.get("outs", [])
-            ]
-            hashes = {out["path"]: out.get("md5") for out in outputs}
-        except (LookupError, AttributeError, TypeError):
-            raise UserError(
-                f"{root / LOCK} is damaged; `git checkout {LOCK}` brings back the last commit's."
-            ) from None
         steps = read_table(root / paths.STEPS, StepRow)
         parameters = read_metrics(TrainMetrics, root).parameters
+        hashes = Lock.read(root).outputs
         return cls(name, evaluation, history, steps, parameters, shown, hashes)
 
 
@@ -346,11 +335,15 @@ def _read_run(root: Path, rev: str) -> ComparedRun:
         return ComparedRun.read(rev, root)
     with contextlib.closing(Revision(root, rev)) as revision, tempfile.TemporaryDirectory() as name:
         folder = Path(name)
+        lacks = [file for file in FILES if not revision.has(file)]
+        if not lacks:
+            revision.copy(LOCK, folder / LOCK)
+        if lacks or not Lock.read(folder).is_evaluated:
+            what = lacks[0] if lacks else f"{paths.EVALUATION} of its model"
+            raise UserError(
+                f"{rev} ({revision.sha[:7]}) has no {what}: the pipeline had not run to its "
+                f"end there; `git checkout {rev}` and `dvc repro` would."
+            )
         for file in FILES:
-            if not revision.has(file):
-                raise UserError(
-                    f"{rev} ({revision.sha[:7]}) has no {file}: the pipeline had not run to its "
-                    f"end there; `git checkout {rev}` and `dvc repro` would."
-                )
             revision.copy(file, folder / file)
         return ComparedRun.read(rev, folder)

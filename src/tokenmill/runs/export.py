@@ -23,16 +23,17 @@ import shutil
 import stat
 import tempfile
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import torch
 
 from tokenmill.core import paths
 from tokenmill.core.errors import UserError
 from tokenmill.core.files import read_bytes, sha256_of, write_directory, write_json, write_text
+from tokenmill.display import note
 from tokenmill.evaluation.results import Evaluation, read_evaluation
 from tokenmill.formats.chat import TURN_END, TURN_TOKENS, chat_prompt, spelled
 from tokenmill.formats.metrics import CleanReport, read_clean_report
@@ -44,11 +45,14 @@ from tokenmill.model.manifest import CONFIG, MANIFEST, WEIGHTS, Manifest, read_c
 from tokenmill.reports.page import flat, render
 from tokenmill.runs.chat_template import chat_template
 from tokenmill.runs.find import FoundModel, Revision
+from tokenmill.runs.lock import LOCK, Lock
 from tokenmill.runs.model_code import code_names, names_of_code, write_code
 from tokenmill.runs.writer import check_tokenizer
 
 if TYPE_CHECKING:
     from gguf import GGUFWriter
+
+Known = TypeVar("Known")
 
 CARD = "README.md"
 
@@ -88,13 +92,20 @@ def record_of(checkpoint: FoundModel, root: Path, rev: str | None) -> Record:
     if rev is None and run.resolve() != (root / paths.MODEL).resolve():
         return Record(manifest, None, None)
     with _files(root, rev) as folder:
-        evaluation = folder / paths.EVALUATION
-        clean = folder / paths.CLEAN_REPORT
+        lock = Lock.read(folder)
         return Record(
             manifest,
-            read_evaluation(evaluation) if evaluation.exists() else None,
-            read_clean_report(clean) if clean.exists() else None,
+            _own(folder, paths.EVALUATION, read_evaluation, is_own=lock.is_evaluated),
+            _own(folder, paths.CLEAN_REPORT, read_clean_report, is_own=lock.is_of_text),
         )
+
+
+def _own(folder: Path, file: Path, read: Callable[[Path], Known], *, is_own: bool) -> Known | None:
+    """What a file says of the model; None if there is no file, or if it is of another model."""
+    if not is_own:
+        note(f"{file} is of another model; the card leaves it out until `dvc repro` has run")
+        return None
+    return read(folder / file) if (folder / file).exists() else None
 
 
 @contextlib.contextmanager
@@ -104,7 +115,7 @@ def _files(root: Path, rev: str | None) -> Iterator[Path]:
         yield root
         return
     with contextlib.closing(Revision(root, rev)) as revision, tempfile.TemporaryDirectory() as name:
-        for file in (paths.EVALUATION, paths.CLEAN_REPORT):
+        for file in (paths.EVALUATION, paths.CLEAN_REPORT, LOCK):
             with contextlib.suppress(UserError):
                 if revision.has(file):
                     revision.copy(file, Path(name) / file)

@@ -1,0 +1,104 @@
+"""What dvc.lock records, and whether the evaluation that lies beside a model is of that model.
+
+`dvc repro train`, or a run that stops after `train`, leaves the results of later stages as they
+were. They are of an earlier model then, and dvc.lock says so: a stage's dependency has another hash
+than the output that it was. All who show such results together ask here.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from tokenmill import git
+from tokenmill.core import paths
+from tokenmill.core.errors import UserError
+from tokenmill.core.files import read_bytes, utf8_text
+from tokenmill.core.params import parse_yaml
+from tokenmill.evaluation.results import Evaluation, read_evaluation
+
+LOCK = Path("dvc.lock")
+
+TO_THE_TEXT = (
+    ("train", paths.TOKENS),
+    ("unpack", paths.PACKED),
+    ("tokenize", paths.CLEAN),
+)
+"""The stages between a model and its clean text, each with the output that it reads."""
+
+
+@dataclass(frozen=True)
+class Lock:
+    """The hashes in a dvc.lock."""
+
+    outputs: Mapping[str, str | None]
+    """The hash of every output, by its path."""
+    inputs: Mapping[tuple[str, str], str | None]
+    """The hash of what a stage read when it ran last, by its name and the path."""
+
+    @classmethod
+    def read(cls, root: Path) -> "Lock":
+        """Read the file in `root`. Without it nothing is recorded."""
+        text = lock_text(root)
+        return cls.parse(text, root / LOCK) if text else cls({}, {})
+
+    @classmethod
+    def parse(cls, text: str, source: object) -> "Lock":
+        """The same from the text of the file; error messages call it `source`."""
+        try:
+            stages = parse_yaml(text.encode(), source, ["stages"])["stages"].items()
+            return cls(
+                {out["path"]: out.get("md5") for _, one in stages for out in one.get("outs", [])},
+                {
+                    (name, dep["path"]): dep.get("md5")
+                    for name, one in stages
+                    for dep in one.get("deps", [])
+                },
+            )
+        except (LookupError, AttributeError, TypeError):
+            raise UserError(
+                f"{source} is damaged; `git checkout {LOCK}` brings back the last commit's."
+            ) from None
+
+    def has_read(self, stage: str, output: Path) -> bool:
+        """Whether an output has not changed since a stage read it. What is not recorded counts as
+        unchanged."""
+        path = output.as_posix()
+        now, then = self.outputs.get(path), self.inputs.get((stage, path))
+        return now == then or None in (now, then)
+
+    @property
+    def is_evaluated(self) -> bool:
+        """Whether the evaluation is of the model."""
+        return self.has_read("evaluate", paths.MODEL)
+
+    @property
+    def is_of_text(self) -> bool:
+        """Whether the model was trained on the clean text."""
+        return all(self.has_read(*one) for one in TO_THE_TEXT)
+
+    def is_finetuned(self, method: str) -> bool:
+        """Whether the fine-tuned model was made from the model by this method, and is evaluated."""
+        return self.has_read(f"finetune@{method}", paths.MODEL) and self.has_read(
+            f"evaluate_finetuned@{method}", paths.FINETUNED
+        )
+
+
+def lock_text(root: Path, rev: str | None = None) -> str:
+    """The text of dvc.lock in the workspace or at a revision; empty where there is none."""
+    if rev is not None:
+        return git.content(root, rev, LOCK) or ""
+    return utf8_text(read_bytes(root / LOCK), root / LOCK) if (root / LOCK).exists() else ""
+
+
+def read_own_evaluation(root: Path) -> Evaluation:
+    """The evaluation in the project at `root`, which must be that of its model.
+
+    Raises:
+        UserError: it is of another model, missing or damaged.
+    """
+    path = root / paths.EVALUATION
+    if not Lock.read(root).is_evaluated:
+        raise UserError(
+            f"{path} is of another model than {root / paths.MODEL}; `dvc repro` evaluates this one."
+        )
+    return read_evaluation(path)

@@ -1,0 +1,59 @@
+"""What commands say between `train` and `evaluate`: nothing of the earlier model beside the new
+one."""
+
+from typing import Any
+
+import pytest
+
+from tests.pipeline.project import Project, ran
+from tokenmill.cli.runs import find_runs
+from tokenmill.core.paths import EVALUATION
+from tokenmill.evaluation.results import read_evaluation
+
+pytestmark = pytest.mark.slow
+
+
+def row(project: Project, name: str) -> dict[str, Any]:
+    return find_runs(project.root, commits=2).set_index("run").loc[name].dropna().to_dict()
+
+
+def card(project: Project, *options: str) -> str:
+    folder = "-".join(("card", *options))
+    project.run("tokenmill", "export", *options, folder)
+    return (project.root / folder / "README.md").read_text()
+
+
+def test_nothing_of_an_earlier_model_is_shown_with_the_new_one(finished: Project):
+    loss = f"{read_evaluation(finished.root / EVALUATION).epochs[-1].val_loss:.4f}"
+    assert loss in card(finished)
+    finished.set(train__epochs=3)
+    assert ran(finished.repro("train")) == ["check", "train"]
+    for command in (["summary"], ["compare"], ["compare", "HEAD"], ["publish"]):
+        said = finished.run("tokenmill", *command, check=False)
+        assert EVALUATION.as_posix() in said
+        assert "`dvc repro`" in said
+    told = finished.run("tokenmill", "export", "folder")
+    assert EVALUATION.as_posix() in told
+    assert loss not in (finished.root / "folder/README.md").read_text()
+    finished.run("dvc", "repro", "-sf", "report", check=False)
+    workspace = row(finished, "workspace")
+    assert workspace["epochs"] == 3
+    assert "bits_per_byte" not in workspace
+    assert "bits_per_byte" in row(finished, "main")
+
+    assert "evaluate" in ran(finished.repro())
+    assert EVALUATION.as_posix() not in finished.run("tokenmill", "compare", "HEAD")
+    assert "epoch 3" in finished.run("tokenmill", "summary")
+
+
+def test_an_experiment_of_train_alone_has_no_evaluation(finished: Project):
+    loss = f"{read_evaluation(finished.root / EVALUATION).epochs[-1].val_loss:.4f}"
+    finished.run("dvc", "exp", "run", "-n", "alone", "-S", "train.epochs=3", "train")
+    finished.run("git", "checkout", "-q", "-f", ".")
+    finished.run("dvc", "checkout", "-q", "-f")
+    said = finished.run("tokenmill", "compare", "alone", check=False)
+    assert EVALUATION.as_posix() in said
+    assert loss not in card(finished, "--rev", "alone")
+    assert loss in card(finished, "--rev", "main")
+    assert "val_loss" in row(finished, "alone")
+    assert "bits_per_byte" not in row(finished, "alone")

@@ -1,0 +1,44 @@
+"""Files dvc.lock in which a stage has read an earlier output than the one that lies there now."""
+
+from pathlib import Path
+
+from ruamel.yaml import YAML
+
+LOCK = """\
+stages:
+  clean: {{outs: [{{path: data/clean, md5: text}}]}}
+  tokenize:
+    deps: [{{path: data/clean, md5: {tokenized}}}]
+    outs: [{{path: data/packed, md5: packed}}]
+  unpack:
+    deps: [{{path: data/packed, md5: packed}}]
+    outs: [{{path: data/tokens, md5: tokens}}]
+  train:
+    deps: [{{path: data/tokens, md5: {trained}}}]
+    outs: [{{path: models/gpt, md5: model}}]
+  evaluate: {{deps: [{{path: models/gpt, md5: {evaluated}}}]}}
+  finetune@lora:
+    deps: [{{path: models/gpt, md5: {base}}}]
+    outs: [{{path: models/finetuned, md5: tuned}}]
+  evaluate_finetuned@lora: {{deps: [{{path: models/finetuned, md5: {asked}}}]}}
+"""
+
+
+def write_lock(
+    root: Path,
+    *,
+    tokenized: str = "text",
+    trained: str = "tokens",
+    evaluated: str = "model",
+    base: str = "model",
+    asked: str = "tuned",
+) -> None:
+    """Write a dvc.lock of which one output follows from the other, but for the hashes given."""
+    hashes = {
+        "tokenized": tokenized,
+        "trained": trained,
+        "evaluated": evaluated,
+        "base": base,
+        "asked": asked,
+    }
+    YAML().dump(YAML(typ="safe").load(LOCK.format_map(hashes)), root / "dvc.lock")

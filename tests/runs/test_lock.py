@@ -1,0 +1,56 @@
+"""What dvc.lock says of the results beside a model."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.reports.run_material import evaluation
+from tests.runs.locks import write_lock
+from tokenmill.core.errors import UserError
+from tokenmill.core.files import write_json
+from tokenmill.runs.lock import Lock, read_own_evaluation
+
+
+@pytest.mark.parametrize(
+    ("earlier", "expected"),
+    [
+        ({}, (True, True, True)),
+        ({"evaluated": "earlier"}, (False, True, True)),
+        ({"tokenized": "earlier"}, (True, False, True)),
+        ({"trained": "earlier"}, (True, False, True)),
+        ({"base": "earlier"}, (True, True, False)),
+        ({"asked": "earlier"}, (True, True, False)),
+    ],
+)
+def test_a_result_of_an_earlier_output_is_known(
+    earlier: dict[str, str], expected: tuple[bool, ...], tmp_path: Path
+):
+    write_lock(tmp_path, **earlier)
+    lock = Lock.read(tmp_path)
+    assert (lock.is_evaluated, lock.is_of_text, lock.is_finetuned("lora")) == expected
+
+
+@pytest.mark.parametrize(
+    "stages",
+    [
+        None,
+        "{}",
+        "{evaluate: {deps: [{path: models/gpt, md5: a}]}}",
+        "{train: {outs: [{path: models/gpt, md5: a}]}}",
+        "{train: {outs: [{path: models/gpt, md5: a}]}, evaluate: {deps: [{path: models/gpt}]}}",
+    ],
+)
+def test_what_is_not_recorded_counts_as_the_same(stages: str | None, tmp_path: Path):
+    if stages:
+        (tmp_path / "dvc.lock").write_text(f"stages: {stages}\n")
+    assert Lock.read(tmp_path).is_evaluated
+    assert Lock.read(tmp_path).is_of_text
+
+
+def test_the_evaluation_must_be_that_of_the_model(tmp_path: Path):
+    write_json(tmp_path / "reports/evaluation.json", evaluation(2).model_dump())
+    write_lock(tmp_path)
+    assert read_own_evaluation(tmp_path) == evaluation(2)
+    write_lock(tmp_path, evaluated="earlier")
+    with pytest.raises(UserError, match=r"evaluation\.json .*another model.*`dvc repro`"):
+        read_own_evaluation(tmp_path)
