@@ -2,9 +2,12 @@
 is named mends it."""
 
 import os
+import sqlite3
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
+from dvc_data.hashfile.state import State
 
 from tests.doctor.small import opened
 from tests.pipeline.project import Project as Repository
@@ -137,3 +140,104 @@ def test_objects_of_other_revisions_are_named(made: Repository):
     mend(made, found(made))
     assert not stray.exists()
     assert found(made).keys() == {"files"}
+
+
+def ways(finding: Finding) -> list[str]:
+    """The commands that keep an edit and that drop it; or the only one."""
+    return (finding.fix or "").split("  # or, to drop the edit: ")
+
+
+def relink(repository: Repository, kind: str) -> None:
+    repository.run("dvc", "config", "cache.type", kind)
+    repository.run("dvc", "checkout", "-q", "--relink", "--force")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["copy", "hardlink", "symlink"])
+@pytest.mark.parametrize("is_kept", [True, False])
+def test_who_edited_what_was_added_chooses(made: Repository, kind: str, is_kept: bool):
+    """Through a link the edit is in the cache, too, or there only."""
+    made.run("dvc", "push", "-q")
+    relink(made, kind)
+    edited, new = made.root / "given/c", made.root / "given/new"
+    edited.chmod(0o644)
+    edited.write_text("edited\n")
+    new.write_text("new\n")
+    finding = found(made)["given"]
+    assert finding.level == ("warning" if kind == "copy" else "problem")
+    keep, drop = ways(finding)
+    made.run("sh", "-c", (finding.fix or keep) if is_kept else drop)
+    assert edited.read_text() == ("edited\n" if is_kept else "c\n")
+    assert new.read_text() == "new\n"
+    assert found(made).keys() == {"files"}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("has_remote", [True, False])
+def test_an_edit_stays_where_the_cache_is_gone(made: Repository, has_remote: bool):
+    if has_remote:
+        made.run("dvc", "push", "-q")
+    (made.root / ".dvc/cache/files/md5").rename(made.root / "gone")
+    edited = made.root / "given/c"
+    edited.unlink()
+    edited.write_text("edited\n")
+    keep, drop = ways(found(made)["given"])
+    assert (keep, drop) == (
+        "dvc add given",
+        "dvc pull --force given" if has_remote else "bring given again, then: dvc add given",
+    )
+    made.run("sh", "-c", keep)
+    assert edited.read_text() == "edited\n"
+    assert found(made).keys() == {"out"}
+
+
+@pytest.mark.slow
+def test_what_the_workspace_has_whole_mends_the_cache(made: Repository):
+    """Without a remote's help, though one has it, too."""
+    made.run("dvc", "push", "-q")
+    relink(made, "copy")
+    before = made.digest("given", "given.dvc")
+    listed = (made.root / "given.dvc").read_text().split("md5: ")[1][:32]
+    for path in objects(made):
+        if path.read_bytes() == b"c\n" or path.name.startswith(listed[2:]):
+            flip(path)
+    findings = found(made)
+    assert (findings["given"].fix or "").endswith(" && dvc add given")
+    mend(made, findings)
+    assert found(made).keys() == {"files"}
+    assert made.digest("given", "given.dvc") == before
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("has_list", [True, False])
+def test_damage_of_what_was_added_is_no_edit(made: Repository, has_list: bool):
+    """DVC does not look at a file whose size and time it knows, so it has to be told."""
+    made.run("dvc", "push", "-q")
+    relink(made, "copy")
+    flip(made.root / "given/c")
+    (made.root / "given/new").write_text("new\n")
+    if not has_list:
+        (made.root / ".dvc/cache/files/md5").rename(made.root / "gone")
+    finding = found(made)["given"]
+    assert finding.level == "problem"
+    verb = "checkout" if has_list else "pull"
+    assert finding.fix == f"touch given/c && dvc {verb} --force given/c"
+    mend(made, {"given": finding})
+    assert (made.root / "given/c").read_text() == "c\n"
+    assert (made.root / "given/new").read_text() == "new\n"
+
+
+@pytest.mark.slow
+def test_what_dvc_ignores_is_no_change_of_a_folder(made: Repository):
+    (made.root / ".dvcignore").write_text("*.swp\n")
+    for folder in ("given", "out"):
+        (made.root / folder / "a.swp").touch()
+    (made.root / ".dvc/cache/files/md5").rename(made.root / "gone")
+    assert {finding.fix for finding in found(made).values()} == {"dvc repro make", "dvc add given"}
+
+
+def test_a_damaged_index_of_dvc_hides_no_edit(made: Repository, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(State, "get", Mock(side_effect=sqlite3.DatabaseError("malformed")))
+    (made.root / "given/c").unlink()
+    (made.root / "given/c").write_text("edited\n")
+    assert found(made)["given"].level == "warning"

@@ -1,6 +1,7 @@
 """What a refusal advises is typed, and then the refused command works: damage of every artefact,
 here and in DVC's cache."""
 
+import gzip
 import hashlib
 import itertools
 import os
@@ -171,3 +172,23 @@ def test_what_holds_only_times_is_removed_as_advised(
     for command in COMMAND.findall(refusal):
         follow(mended, command)
     assert say(mended, consumer)[0] == 0
+
+
+def test_text_that_was_added_comes_back_as_advised(mended: Project):
+    """Its owner may have changed it, so the advice is not followed without a choice."""
+    project = mended.copy(mended.root.parent / "given")
+    file, new = (project.root / "data/raw/mine" / name for name in ("a.txt.gz", "new.txt"))
+    file.parent.mkdir()
+    file.write_bytes(gzip.compress(b"A text with an end.\n" * 99))
+    project.set(data__raw="data/raw/mine")
+    project.run("dvc", "add", "-q", "data/raw/mine")
+    change(file, flipped)
+    new.write_text("not added yet")
+    code, refusal = say(project, "stages clean")
+    assert code == 1, refusal
+    assert "data/raw/mine/a.txt.gz" in refusal
+    _, advice = say(project, "tokenmill doctor --deep")
+    (drop,) = re.findall("# or, to drop the edit: (.*)", advice)
+    follow(project, drop)
+    assert new.exists()
+    assert say(project, "stages clean")[0] == 0

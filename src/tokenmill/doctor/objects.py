@@ -5,11 +5,15 @@ DVC trusts the size and the time of a file in the workspace, and in its cache an
 made read-only: it links such a file into the workspace again, and keeps it when a stage writes the
 same output anew. So a damaged file is removed first, in both places, for they are often one; then
 `dvc pull` or the stage can bring it back.
+
+What a user gave with `dvc add` is removed from the cache only: nobody can make it again, and where
+it differs from what is recorded, the user may have edited it. They choose.
 """
 
 import hashlib
 import os
 import re
+import sqlite3
 import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -69,11 +73,18 @@ class Recorded:
     files: Mapping[Path, str]
     """The MD5 of each file, by its path in the workspace; empty for a folder whose list is not in
     the cache."""
+    below: list[Path]
+    """The same files; in such a folder those that are there, without what `.dvcignore` names."""
 
     @property
     def objects(self) -> list[str]:
         """All its objects in the cache."""
         return list(dict.fromkeys([self.object, *self.files.values()]))
+
+    @property
+    def is_given(self) -> bool:
+        """Whether a user gave it with `dvc add`, so that nobody else has it."""
+        return self.out.stage.is_data_source and not self.out.stage.is_import
 
 
 @dataclass(frozen=True)
@@ -101,7 +112,7 @@ def check_objects(project: Project) -> Iterator[Finding]:
     objects = {path.parent.name + path.name: path for path in cache.glob("[0-9a-f][0-9a-f]/*")}
     objects = {name: path for name, path in objects.items() if OBJECT.fullmatch(name)}
     outputs = list(_outputs(repo, objects))
-    workspace = [file for output in outputs for file in output.files or _below(output)]
+    workspace = [file for output in outputs for file in output.below]
     digests = _hash([*objects.values(), *workspace])
     bad = {name for name, path in objects.items() if digests[path] != name.removesuffix(FOLDER)}
     others = bad - {name for output in outputs for name in output.objects}
@@ -111,7 +122,7 @@ def check_objects(project: Project) -> Iterator[Finding]:
         root = Path(repo.root_dir)
         paths = [_short(objects[name], root) for name in sorted(others)]
         text = f"damaged, of other revisions or in a folder named below: {', '.join(paths)}"
-        yield problem("objects", text, f"rm -f {' '.join(map(quote, paths))}")
+        yield problem("objects", text, _removal([objects[name] for name in others], outputs, root))
     yield from findings
     if not findings and not others:
         total = sum(path.stat().st_size for path in {*objects.values(), *workspace})
@@ -130,7 +141,9 @@ def _outputs(repo: Repo, objects: Mapping[str, Path]) -> Iterator[Recorded]:
         files = {path: name}
         if name.endswith(FOLDER):
             files = _listed(path, objects[name]) if name in objects else {}
-        yield Recorded(out, path.relative_to(root).as_posix(), name, files)
+        there = map(Path, repo.dvcignore.find(out.fs, out.fs_path))
+        below = list(files) or sorted(path for path in there if path.is_file())
+        yield Recorded(out, path.relative_to(root).as_posix(), name, files, below)
 
 
 def _listed(folder: Path, path: Path) -> dict[Path, str]:
@@ -141,14 +154,9 @@ def _listed(folder: Path, path: Path) -> dict[Path, str]:
     return {folder / entry.relpath: entry.md5 for entry in entries}
 
 
-def _below(output: Recorded) -> list[Path]:
-    """The files of a folder whose list is not known."""
-    return sorted(path for path in Path(output.out.fs_path).rglob("*") if path.is_file())
-
-
 def _findings(
     repo: Repo,
-    outputs: Iterable[Recorded],
+    outputs: Collection[Recorded],
     digests: Digests,
     objects: Mapping[str, Path],
     bad: Collection[str],
@@ -170,15 +178,37 @@ def _findings(
             "not in DVC's cache": [name for name in damage.objects if name not in objects],
         }
         text = "; ".join(f"{what}: {', '.join(names)}" for what, names in facts.items() if names)
-        first = [path for path in [*damage.cache, *changed] if path not in removed]
+        unseen = _unseen(repo, output, digests) if output.is_given and damage.workspace else []
+        wrong = damage.cache if output.is_given else [*damage.cache, *changed]
+        first = [path for path in wrong if path not in removed]
         removed.update(first)
-        commands = (
-            [f"rm -rf {' '.join(quote(_short(path, root)) for path in first)}"] if first else []
-        )
-        commands += filter(None, [_way_out(repo, output, damage)])
-        if commands:  # else the command of another output has removed its copy
-            find = problem if changed or damage.cache else warning
-            yield find(output.name, text, " && ".join(commands))
+        commands = [_removal(first, outputs, root)] if first else []
+        commands += [_command("touch", unseen, root)] if unseen else []
+        ways = _ways_out(repo, output, damage, unseen) or ([""] if commands else [])
+        if ways:  # else the command of another output has removed its copy
+            ways = [" && ".join(filter(None, [*commands, way])) for way in ways]
+            is_damage = damage.cache or unseen or (changed and not output.is_given)
+            find = problem if is_damage else warning
+            yield find(output.name, text, "  # or, to drop the edit: ".join(ways))
+
+
+def _removal(paths: Collection[Path], outputs: Iterable[Recorded], root: Path) -> str:
+    """The command that removes files. Where the only copy of what a user gave is one of them, with
+    links of the workspace into the cache, it takes the place of the link first."""
+    targets = {path.resolve() for path in paths}
+    links = [
+        path
+        for output in outputs
+        if output.is_given
+        for path in output.below
+        if path.is_symlink() and path.resolve() in targets
+    ]
+    unprotect = f"{_command('dvc unprotect', links, root)} && " if links else ""
+    return unprotect + _command("rm -rf", paths, root)
+
+
+def _command(command: str, paths: Iterable[Path], root: Path) -> str:
+    return f"{command} {' '.join(quote(_short(path, root)) for path in paths)}"
 
 
 def _short(path: Path, root: Path) -> str:
@@ -199,32 +229,56 @@ def _damage(
     return Damage([objects[name] for name in wrong if name in bad], wrong, workspace)
 
 
+def _unseen(repo: Repo, output: Recorded, digests: Digests) -> list[Path]:
+    """The files of which DVC, by their size and time, knows another MD5. So nobody edited them, and
+    DVC reads them again only if their time is new."""
+    try:
+        known = {path: repo.state.get(str(path), output.out.fs)[1] for path in output.below}
+    except sqlite3.Error:  # its index is damaged; it looks at every file then
+        return []
+    return [path for path, info in known.items() if info and info.value != digests[path]]
+
+
 def _folder_md5(output: Recorded, digests: Digests) -> str:
     """The name of the object that lists the files of a folder as they are."""
     tree = Tree()
     folder = Path(output.out.fs_path)
-    for path in _below(output):
+    for path in output.below:
         tree.add(path.relative_to(folder).parts, None, HashInfo("md5", digests[path]))
     tree.digest()
     return str(tree.oid)
 
 
-def _way_out(repo: Repo, output: Recorded, damage: Damage) -> str:
-    """The command that brings an output back, after what is damaged of it was removed; empty if
-    nothing else is to be done."""
+def _ways_out(repo: Repo, output: Recorded, damage: Damage, unseen: list[Path]) -> list[str]:
+    """The commands that bring an output back, after what is damaged of it was removed; none if
+    nothing else is to be done. Of what a user edited, the first one keeps the edit, the second one
+    drops it."""
     if not (output.out.use_cache or damage.workspace):
-        return ""
-    if output.out.use_cache and not damage.objects:
-        return f"dvc checkout {quote(output.name)}"
-    if output.out.use_cache and _remote_has(repo, output.out, damage.objects):
-        return f"dvc {'pull' if damage.workspace else 'fetch'} {quote(output.name)}"
+        return []
     stage = output.out.stage
+    add = f"dvc add {quote(output.name)}"
+    if output.is_given and not damage.workspace:
+        return [add]
+    back = _kept(repo, output, damage, unseen or damage.workspace)
     if not stage.is_data_source:
-        return f"dvc repro {quote(stage.name)}"
+        return [back or f"dvc repro {quote(stage.name)}"]
     if stage.is_import:
-        return f"dvc update {quote(f'{output.name}.dvc')}"
-    again = f"dvc add {quote(output.name)}"
-    return f"bring {output.name} again, then: {again}" if damage.workspace else again
+        return [back or f"dvc update {quote(f'{output.name}.dvc')}"]
+    back = back or f"bring {output.name} again, then: {add}"
+    return [back] if unseen or not os.path.lexists(output.out.fs_path) else [add, back]
+
+
+def _kept(repo: Repo, output: Recorded, damage: Damage, files: Iterable[Path]) -> str:
+    """The command that brings an output from the cache or a remote; empty if neither has it. Of
+    what a user gave it brings these files only, and what was added beside them stays."""
+    if not output.out.use_cache:
+        return ""
+    if damage.objects and not _remote_has(repo, output.out, damage.objects):
+        return ""
+    verb = "checkout" if not damage.objects else "pull" if damage.workspace else "fetch"
+    if output.is_given and os.path.lexists(output.out.fs_path):
+        return _command(f"dvc {verb} --force", files, Path(repo.root_dir))
+    return f"dvc {verb} {quote(output.name)}"
 
 
 def _remote_has(repo: Repo, out: Output, names: Collection[str]) -> bool:
