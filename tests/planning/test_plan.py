@@ -18,8 +18,9 @@ from tokenmill.cli.preset import apply_override, params_with, read_preset
 from tokenmill.core.errors import UserError
 from tokenmill.core.params import PARAMS_FILE
 from tokenmill.costs import read_timing
+from tokenmill.model import gpt
 from tokenmill.model.config import ModelConfig
-from tokenmill.model.gpt import parameter_count
+from tokenmill.model.gpt import empty_model, parameter_count
 from tokenmill.planning import benchmark
 from tokenmill.planning.benchmark import STEPS, StepBenchmark, TooLargeError, measure
 from tokenmill.planning.plan import (
@@ -325,6 +326,21 @@ def test_recorded_steps_are_timed_whole_and_once_recorded(
     measure(Workload(config, params.train, 10_000), params.runtime)
     assert set(made) == {params.train.batch_size}
     assert len(made) >= STEPS_TO_RECORD + STEPS
+
+
+def test_a_plan_makes_its_model_once(project: Path, monkeypatch: pytest.MonkeyPatch):
+    """Making the largest one, of 4096 layers, takes seconds."""
+    made: list[ModelConfig] = []
+
+    def counted(config: ModelConfig) -> gpt.GPT:
+        made.append(config)
+        return empty_model(config)
+
+    monkeypatch.setattr(gpt, "empty_model", counted)
+    plan = planned(project, "model.n_layer=97", tokens=10**6)
+    assert plan.optimizer_share > 0
+    assert len(plan.rows) == len(HARDWARE)
+    assert made == [plan.work.config]
 
 
 def test_a_model_larger_than_memory_is_refused(project: Path):

@@ -27,7 +27,7 @@ from tokenmill.formats.metrics import TokenizerMetrics, TokensMetrics, read_metr
 from tokenmill.formats.mixture import mixes
 from tokenmill.formats.token_file import METADATA_FILE, TokenMetadata, read_metadata, too_short
 from tokenmill.model.config import FEWEST_IDS, MOST_IDS, ModelConfig
-from tokenmill.model.gpt import empty_model, is_hidden_matrix, parameter_count
+from tokenmill.model.gpt import is_hidden_matrix, outline, parameter_count
 from tokenmill.model.manifest import MANIFEST, read_manifest
 from tokenmill.planning.benchmark import TooLargeError, measure
 from tokenmill.training.compile import waits_for_host
@@ -181,9 +181,7 @@ def step_time(
 
 def optimizer_flops(config: ModelConfig, optimizer: OptimizerName) -> int:
     """Floating-point operations of one update; 0 where they are too few to count."""
-    matrices = (
-        p for name, p in empty_model(config).named_parameters() if is_hidden_matrix(name, p)
-    )
+    matrices = (p for name, p in outline(config).named_parameters() if is_hidden_matrix(name, p))
     return sum(OPTIMIZERS[optimizer].hidden_flops(*sorted(matrix.shape)) for matrix in matrices)
 
 

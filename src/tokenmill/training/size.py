@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import torch
 
 from tokenmill.model.config import ModelConfig
-from tokenmill.model.gpt import empty_model, is_hidden_matrix, model_class
+from tokenmill.model.gpt import is_hidden_matrix, model_class, outline
 from tokenmill.model.ops import LOGITS_AT_A_TIME, rows_at_a_time, stream_dtype
 from tokenmill.training.params import OPTIMIZERS, TrainParams
 from tokenmill.training.schedule import Workload
@@ -31,7 +31,7 @@ products: one, its gradient, and the next one. Inductor's plan says so (`tests/c
 
 def matmul_parameters(config: ModelConfig) -> int:
     """Parameters that multiply each token: all but the embeddings of tokens and positions."""
-    model = empty_model(config)
+    model = outline(config)
     embeddings = [module for module in model.modules() if isinstance(module, torch.nn.Embedding)]
     return sum(p.numel() for p in model.parameters()) - sum(e.weight.numel() for e in embeddings)
 
@@ -107,7 +107,7 @@ def memory(
         shards: the number of devices that share weights, gradients and optimizer state (FSDP).
         compiled: whether the model is compiled for a GPU, where the loss takes more at a time.
     """
-    model = empty_model(config)
+    model = outline(config)
     sizes = {name: parameter.numel() for name, parameter in model.named_parameters()}
     hidden = sum(
         sizes[name]
