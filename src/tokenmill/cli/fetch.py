@@ -23,6 +23,7 @@ from urllib.parse import urlsplit
 
 from tokenmill.cli.main import Parser, file_name
 from tokenmill.core.errors import UserError, first_line
+from tokenmill.core.files import remove
 from tokenmill.display import passed_on, say
 from tokenmill.words.units import masked, override, size
 
@@ -78,17 +79,28 @@ def run(options: argparse.Namespace) -> None:
         fetch_benchmarks(benchmarks_of(options.address, non_commercial=options.non_commercial))
         return
     target, command = planned(options.address, options.name)
-    if os.path.lexists(target) or target.with_name(f"{target.name}.dvc").exists():
+    record = target.with_name(f"{target.name}.dvc")
+    if os.path.lexists(record):
         raise UserError(
-            f"{target} exists; `dvc update {target}.dvc` brings what is new there, --name another "
+            f"{target} is here; `dvc update {record}` brings what is new there, --name another "
             "copy."
+        )
+    if os.path.lexists(target):
+        raise UserError(
+            f"{target} exists, and DVC does not know it, as after a fetch that was killed; move it "
+            "away, or take another --name."
         )
     _check_project()
     if command[0] == "import-url":
         check_listing(options.address)
     RAW.mkdir(parents=True, exist_ok=True)
     say(f"dvc {shlex.join(command)}")
-    if passed_on([sys.executable, "-P", "-m", "dvc", *command]):
+    try:
+        failed = passed_on([sys.executable, "-P", "-m", "dvc", *command])
+    finally:
+        if not os.path.lexists(record):  # which DVC writes last
+            remove(target)
+    if failed:
         raise UserError(f"{options.address} was not fetched; DVC says above why.")
     say(f"to train on it: dvc exp run {override('data.raw', target.as_posix())}")
 
@@ -137,7 +149,7 @@ def fetch_benchmarks(names: Sequence[str]) -> None:
     files = [benchmark_file(name) for name in names]
     if there := [str(benchmark_file(name)) for name in names if is_tracked(name)]:
         raise UserError(f"DVC knows {', '.join(there)}; `dvc pull {' '.join(there)}` fetches it.")
-    if there := [str(file) for file in files if file.exists()]:
+    if there := [str(file) for file in files if os.path.lexists(file)]:
         raise UserError(f"{', '.join(there)} exists; remove it to fetch it again.")
     _check_project()
     for name in names:
