@@ -44,11 +44,11 @@ MODELS: dict[str, dict[str, int]] = {
     "10M": TEN_MILLION,
     "GPT-2 Small": SIZES["GPT-2 Small"],
 }
-FINGERPRINT = "0" * 16
 REPORT = f"""<!doctype html><html><head>
 <meta http-equiv="Content-Security-Policy" content="default-src 'none'">
-</head><body>{FINGERPRINT}{TALK}{BODY_END}</html>
+</head><body>%s{TALK}{BODY_END}</html>
 """
+"""Names the hash of the weights."""
 OPTIONS = ["--disable-gpu", "--no-first-run", "--no-sandbox", "--disable-background-networking"]
 PATIENCE = 540_000
 """Milliseconds; GPT-2 Small takes minutes."""
@@ -128,21 +128,22 @@ def measure_run(options: argparse.Namespace, file: RowFile) -> None:
 def write_project(root: Path, model: GPT) -> None:
     """As much of a project as `publish` reads: a page with nothing but the place to talk, and one
     epoch."""
-    write_text(root / paths.RUN_REPORT, REPORT)
     losses = dict.fromkeys(("train_loss", "val_loss", "perplexity", "bits_per_byte"), 1.0)
     result = EpochResult(epoch=1, answers=[], **losses)
     evaluation = Evaluation(questions=[], epochs=[result])
     write_json(root / paths.EVALUATION, evaluation.model_dump())
     write_text(root / paths.TOKENIZER, character_table(model.config.vocab_size))
     save_weights(model, root / paths.MODEL / "epoch-1")
+    weights = sha256_of(root / paths.MODEL / "epoch-1" / WEIGHTS)
+    write_text(root / paths.RUN_REPORT, REPORT % weights)
     manifest = {
         "format_version": 1,
-        "fingerprint": FINGERPRINT,
+        "fingerprint": "0" * 16,
         "model": model.config.model_dump(),
         "train": section("train", batch_size=1),
         "parameters": 1,
         "epochs": 1,
-        "weights": [sha256_of(root / paths.MODEL / "epoch-1" / WEIGHTS)],
+        "weights": [weights],
         "tokenizer_sha256": read_tokenizer(root / paths.TOKENIZER).sha256,
     }
     write_json(root / paths.MODEL / MANIFEST, manifest)

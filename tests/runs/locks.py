@@ -20,6 +20,9 @@ stages:
   finetune@lora:
     deps: [{{path: models/gpt, md5: {base}}}]
     outs: [{{path: models/finetuned, md5: tuned}}]
+  finetune@full:
+    deps: [{{path: models/gpt, md5: model}}]
+    outs: [{{path: models/finetuned, md5: tuned otherwise}}]
   evaluate_finetuned@lora: {{deps: [{{path: models/finetuned, md5: {asked}}}]}}
 """
 

@@ -203,7 +203,7 @@ def of_own_model(entry: dict[str, Any], root: Path) -> dict[str, Any]:
         for name, value in entry.items()
         if name.removeprefix("metrics/eval.json:") not in left_out
     }
-    return kept | {name: lock.outputs.get(name) for name in dict(models)}
+    return kept | {paths.MODEL.as_posix(): lock.outputs.get(paths.MODEL.as_posix())}
 
 
 def _note_damage(root: Path) -> None:

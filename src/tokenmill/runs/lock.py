@@ -19,20 +19,21 @@ from tokenmill.evaluation.results import Evaluation, read_evaluation
 LOCK = Path("dvc.lock")
 
 TO_THE_TEXT = (
-    ("train", paths.TOKENS),
-    ("unpack", paths.PACKED),
-    ("tokenize", paths.CLEAN),
+    ("train", paths.TOKENS, "unpack"),
+    ("unpack", paths.PACKED, "tokenize"),
+    ("tokenize", paths.CLEAN, "clean"),
 )
-"""The stages between a model and its clean text, each with the output that it reads."""
+"""The stages between a model and its clean text, each with the output that it reads and the stage
+that writes that."""
 
 
 @dataclass(frozen=True)
 class Lock:
     """The hashes in a dvc.lock."""
 
-    outputs: Mapping[str, str | None]
-    """The hash of every output, by its path."""
-    inputs: Mapping[tuple[str, str], str | None]
+    written: Mapping[tuple[str, str], str | None]
+    """The hash of every output, by the name of its stage and its path."""
+    read_by: Mapping[tuple[str, str], str | None]
     """The hash of what a stage read when it ran last, by its name and the path."""
 
     @classmethod
@@ -46,30 +47,36 @@ class Lock:
         """The same from the text of the file; error messages call it `source`."""
         try:
             stages = parse_yaml(text.encode(), source, ["stages"])["stages"].items()
-            return cls(
-                {out["path"]: out.get("md5") for _, one in stages for out in one.get("outs", [])},
+            outs, deps = (
                 {
-                    (name, dep["path"]): dep.get("md5")
-                    for name, one in stages
-                    for dep in one.get("deps", [])
-                },
+                    (name, each["path"]): each.get("md5")
+                    for name, stage in stages
+                    for each in stage.get(kind, [])
+                }
+                for kind in ("outs", "deps")
             )
+            return cls(outs, deps)
         except (LookupError, AttributeError, TypeError):
             raise UserError(
                 f"{source} is damaged; `git checkout {LOCK}` brings back the last commit's."
             ) from None
 
-    def has_read(self, stage: str, output: Path) -> bool:
-        """Whether an output has not changed since a stage read it. What is not recorded counts as
-        unchanged."""
+    @property
+    def outputs(self) -> dict[str, str | None]:
+        """The hash of every output, by its path."""
+        return {path: md5 for (_, path), md5 in self.written.items()}
+
+    def has_read(self, reader: str, output: Path, writer: str) -> bool:
+        """Whether a stage has not written its output anew since another one read it. What is not
+        recorded counts as unchanged."""
         path = output.as_posix()
-        now, then = self.outputs.get(path), self.inputs.get((stage, path))
+        now, then = self.written.get((writer, path)), self.read_by.get((reader, path))
         return now == then or None in (now, then)
 
     @property
     def is_evaluated(self) -> bool:
         """Whether the evaluation is of the model."""
-        return self.has_read("evaluate", paths.MODEL)
+        return self.has_read("evaluate", paths.MODEL, "train")
 
     @property
     def is_of_text(self) -> bool:
@@ -78,8 +85,9 @@ class Lock:
 
     def is_finetuned(self, method: str) -> bool:
         """Whether the fine-tuned model was made from the model by this method, and is evaluated."""
-        return self.has_read(f"finetune@{method}", paths.MODEL) and self.has_read(
-            f"evaluate_finetuned@{method}", paths.FINETUNED
+        finetune = f"finetune@{method}"
+        return self.has_read(finetune, paths.MODEL, "train") and self.has_read(
+            f"evaluate_finetuned@{method}", paths.FINETUNED, finetune
         )
 
 
