@@ -10,6 +10,7 @@ from tokenmill.core.errors import UserError
 from tokenmill.data.encoding import (
     DETECTION_BYTES,
     ENOUGH_CHARACTERS,
+    byte_order,
     decide,
     decode,
     mark_json_damage,
@@ -203,6 +204,44 @@ def test_legacy_encodings_are_found(language: str, encoding: str, tmp_path: Path
     decoded = b"".join(utf8([data], file_of(data, tmp_path), tally))
     assert decoded.decode().endswith(LEGACY[language])
     assert len(tally.encodings) == 1
+
+
+SCRIPTS = {
+    "ar": "كان الطقس جيدا وذهبنا في نزهة إلى الحديقة.\n",
+    "el": "Ο καιρός ήταν καλός και πήγαμε βόλτα στο πάρκο.\n",
+    "he": "מזג האוויר היה טוב והלכנו לטייל בפארק.\n",
+    "hi": "मौसम अच्छा था और हम पार्क में घूमने गए।\n",
+    "ja": "天気が良くて、公園を散歩しました。\n",
+    "ka": "კარგი ამინდი იყო და პარკში სასეირნოდ წავედით.\n",
+    "ko": "날씨가 좋아서 우리는 공원을 산책했습니다.\n",
+    "pa": "ਮੌਸਮ ਚੰਗਾ ਸੀ ਅਤੇ ਅਸੀਂ ਪਾਰਕ ਵਿੱਚ ਸੈਰ ਕਰਨ ਗਏ।\n",
+    "ru": "Погода была хорошая, и мы пошли гулять в парк.\n",
+    "th": "อากาศดี เราจึงไปเดินเล่นในสวนสาธารณะ\n",
+    "zh": "天气很好，我们一起去公园散步了。\n",
+    "emoji": "Погода 😀 хорошая 😀😀\n",
+    "mixed": '{"text": "Погода была хорошая"}\n',
+}
+
+
+@pytest.mark.parametrize("language", SCRIPTS)
+@pytest.mark.parametrize("encoding", ["utf-16-le", "utf-16-be"])
+@pytest.mark.parametrize("lines", [1, 3, 500])
+def test_utf16_without_a_mark(language: str, encoding: str, lines: int, tmp_path: Path) -> None:
+    text = SCRIPTS[language] * max(lines, 2 if language in {"ja", "zh"} else 1)
+    data = text.encode(encoding)
+    tally = Tally()
+    assert b"".join(utf8([data], file_of(data, tmp_path), tally)).decode() == text
+    assert list(tally.encodings.values()) == [encoding]
+
+
+@pytest.mark.parametrize("language", SCRIPTS)
+@pytest.mark.parametrize("place", [0, 1])
+def test_stray_nuls_make_no_utf16(language: str, place: int) -> None:
+    """All of them in even or all in odd places, as UTF-16 has them."""
+    for text in (SCRIPTS[language], LEGACY["fr"], "a fixed width\t" * 30):
+        data = bytearray((text * 60).encode())
+        data[place::50] = bytes(len(data[place::50]))
+        assert byte_order(bytes(data)) == (b"", "")
 
 
 def test_english_with_the_dashes_of_big5() -> None:
