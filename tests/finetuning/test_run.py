@@ -31,9 +31,11 @@ from tokenmill.formats.shards import totals
 from tokenmill.formats.token_file import Split
 from tokenmill.model.config import LoraParams, ModelParams
 from tokenmill.model.manifest import ADAPTER, ADAPTER_CONFIG, WEIGHTS, read_manifest
+from tokenmill.training import compile as compilation
 from tokenmill.training.job import training_job
 from tokenmill.training.launch import Interrupt
 from tokenmill.training.lora import trained_parameters
+from tokenmill.training.params import CompileChoice
 from tokenmill.training.run import Outcome, run_job
 from tokenmill.training.size import flops_per_token
 
@@ -107,6 +109,17 @@ def stop_after(steps: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """The next runs are stopped after so many steps, as Ctrl-C would."""
     reasons: Iterator[str | None] = iter([*[None] * (steps - 1), "stopped"])
     monkeypatch.setattr(Interrupt, "reason", property(lambda _: next(reasons)))
+
+
+@pytest.mark.parametrize("wanted", ["on", "reduce-overhead"])
+def test_runtime_compile_counts(
+    base: Path, here: Path, monkeypatch: pytest.MonkeyPatch, wanted: CompileChoice
+):
+    """It asks for a compiler, and `reduce-overhead` for no recording, which a CPU would refuse."""
+    monkeypatch.setattr(compilation, "missing_compiler", lambda _: "a compiler")
+    with pytest.raises(UserError, match="a compiler"):
+        tune(base, here, monkeypatch, runtime={"compile": wanted})
+    tune(base, here, monkeypatch, runtime={"compile": "auto"})
 
 
 @pytest.mark.parametrize("method", METHODS)

@@ -28,7 +28,6 @@ from tokenmill.model.huggingface import load_model
 from tokenmill.model.manifest import MANIFEST, Manifest, TrainedWith, read_manifest
 from tokenmill.model.sequences import PackedTexts
 from tokenmill.training.checkpoint import fingerprint
-from tokenmill.training.compile import Compilation
 from tokenmill.training.job import Data, Job
 from tokenmill.training.lora import adapt, trained_parameters
 from tokenmill.training.params import RuntimeParams, TrainParams
@@ -198,7 +197,6 @@ def tuning_job(
             val_bytes=val.answer_bytes,
             place="memory",
         ),
-        compilation=Compilation(False, "fine-tuning is too short for it"),
         learning=learning,
     )
 

@@ -16,7 +16,6 @@ from tokenmill.model.huggingface import load_weights
 from tokenmill.model.manifest import FORMAT, Manifest, TrainedWith
 from tokenmill.model.sequences import Sequences, WholeText, Windows, place_tokens
 from tokenmill.training.checkpoint import fingerprint
-from tokenmill.training.compile import Compilation
 from tokenmill.training.distributed import Group
 from tokenmill.training.params import RuntimeParams, TrainParams
 from tokenmill.training.resume import check_start
@@ -49,8 +48,6 @@ class Job:
     """Where that model comes from: `scratch`, or the folder of its weights."""
     open: Callable[[Compute, Group, RuntimeParams], Data]
     """Opens the data for a device and a group of processes."""
-    compilation: Compilation | None = None
-    """The choice for a job that never leaves it to `runtime.compile`."""
     learning: int | None = None
     """The number of parameters that learn; None if all do."""
 
