@@ -12,6 +12,7 @@ does not track it.
 
 import itertools
 import json
+import math
 import shutil
 import subprocess
 import sys
@@ -90,12 +91,18 @@ def say(text: str = "", *, out: TextIO | None = None) -> None:
 
 
 def print_record(record: Mapping[str, Any]) -> None:
-    """Print a record as JSON, for programs. It is ASCII, so foreign text in it is escaped.
+    """Print a record as JSON, for programs. It is ASCII, so foreign text in it is escaped. A number
+    that JSON does not have, such as the perplexity of a loss beyond 700, is null."""
+    say(json.dumps(_in_json(record), indent=2, allow_nan=False))
 
-    Raises:
-        ValueError: a number is infinite or not a number; JSON has neither.
-    """
-    say(json.dumps(record, indent=2, allow_nan=False))
+
+def _in_json(value: Any) -> Any:
+    """A value in which null stands for every number that is infinite or not a number."""
+    if isinstance(value, Mapping):
+        return {name: _in_json(each) for name, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_in_json(each) for each in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def note(sentence: str) -> None:

@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import math
 import os
 import re
 import shutil
@@ -146,3 +147,9 @@ def test_foreign_text_is_escaped(capsys: pytest.CaptureFixture[str]) -> None:
     assert out.isascii()
     assert "\x1b" not in out
     assert json.loads(out) == {"name": "\x1b[2J\u202e"}
+
+
+def test_a_number_that_json_does_not_have_is_null(capsys: pytest.CaptureFixture[str]) -> None:
+    print_record({"epochs": [{"perplexity": math.inf, "val_loss": 701.5}], "cost": math.nan})
+    record = json.loads(capsys.readouterr().out, parse_constant=pytest.fail)
+    assert record == {"epochs": [{"perplexity": None, "val_loss": 701.5}], "cost": None}

@@ -23,12 +23,15 @@ from tests.training.tiny import (
     write_tokens,
 )
 from tokenmill.core.errors import UserError
+from tokenmill.core.files import write_json
 from tokenmill.core.paths import PACKED_SHARDS
+from tokenmill.formats import records
 from tokenmill.model.huggingface import load_model
 from tokenmill.model.manifest import read_manifest
 from tokenmill.training import async_checkpoint, loop
 from tokenmill.training import run as run_module
 from tokenmill.training.checkpoint import fingerprint
+from tokenmill.training.history import RunState, StepRow
 
 
 def checkpoints(here: Path) -> list[int]:
@@ -238,6 +241,28 @@ def test_damaged_newest_checkpoint_changes_no_byte(here: Path, tokens: Path, sai
     assert "step-000000005 is damaged (optimizer.safetensors changed" in text
     assert "continuing from step 3 of 10" in text
     assert digest(here / "model") == digest(here / "quiet")
+
+
+@pytest.mark.parametrize("name", ["log_every_steps", "validate_every_steps"])
+def test_more_rows_than_a_checkpoint_holds_are_refused(
+    tokens: Path, here: Path, monkeypatch: pytest.MonkeyPatch, name: str
+):
+    """Ten steps, and room for three rows; the way out that is named works."""
+    monkeypatch.setattr(run_module, "MOST_ROWS", 3)
+    often: dict[str, Any] = {"log_every_steps": 4, name: 3}
+    with pytest.raises(UserError, match=rf"train\.{name} \(2\) .* at least 4"):
+        run(tokens, here / "model", **often | {name: 2})
+    assert not (here / ".resume").exists()
+    run(tokens, here / "model", **often)
+
+
+def test_a_checkpoint_of_most_rows_can_be_read(here: Path):
+    rows = 500
+    third = 1 / 3
+    state = RunState(steps=[StepRow(10**9 + n, 1e4 + third, *[third] * 3) for n in range(rows)])
+    write_json(here / "state.json", {"state": state.as_json(), "resumable": {}})
+    size = (here / "state.json").stat().st_size
+    assert size / rows * run_module.MOST_ROWS < records.LARGEST_FILE
 
 
 def test_context_longer_than_the_tokens_is_refused(

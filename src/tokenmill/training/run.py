@@ -49,6 +49,10 @@ from tokenmill.training.schedule import Workload
 from tokenmill.training.size import flops_per_token
 from tokenmill.words.units import counted
 
+MOST_ROWS = 1_000_000
+"""The most rows of `metrics/steps.csv`. Every checkpoint holds all rows so far as JSON, some 200
+bytes each, and `records.LARGEST_FILE` bytes are read."""
+
 
 @dataclass(frozen=True)
 class Outcome:
@@ -121,13 +125,17 @@ def open_setup(job: Job, runtime: RuntimeParams, group: Group) -> Setup:
     """Choose the device and the compilation, open the tokens, and refuse parameters that do not go
     together."""
     train_params = job.work.train
+    refuse_many_rows(job.work)
     if group.shards:
         refuse_sharding(train_params)
     compute = choose_compute(runtime.device, train_params.precision)
     configure_process(compute)
     data = job.open(compute, group, runtime)
-    compilation = job.compilation or choose_compilation(
-        runtime.compile,
+    wanted = runtime.compile
+    if job.work.whole_texts and wanted == "reduce-overhead":
+        wanted = "on"  # the host weighs each batch of chats, which a recording cannot hold
+    compilation = choose_compilation(
+        wanted,
         compute.device,
         job.work,
         hindrances=recording_hindrances(compute, place=data.place, processes=group.size),
@@ -255,6 +263,18 @@ def prepare(
         return model
     wrapped = group.wrap(model, compute, whole_gradients=whole_gradients)
     return compilation.of(wrapped)  # type: ignore[return-value]
+
+
+def refuse_many_rows(work: Workload) -> None:
+    """Refuse more rows than a checkpoint can hold."""
+    for name in ("log_every_steps", "validate_every_steps"):
+        every = getattr(work.train, name)
+        if every and work.steps // every > MOST_ROWS:
+            raise UserError(
+                f"train.{name} ({every}) is too small for {work.steps:,} steps, because a "
+                f"checkpoint holds at most {MOST_ROWS:,} rows; set it to at least "
+                f"{math.ceil(work.steps / MOST_ROWS)}."
+            )
 
 
 def refuse_sharding(train: TrainParams) -> None:
