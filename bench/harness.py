@@ -295,28 +295,35 @@ def tiny_command(about: str | None, tiny: str, work: Callable[[argparse.Namespac
     report_errors(lambda: work(parser.parse_args()))
 
 
-def print_times(timed: Mapping[str, Timed], column: str, file: RowFile) -> None:
-    """A line and a row for each contender, compared with the first one; `column` is what their
-    names are."""
-    first = next(iter(timed.values()))
-    for name, one in timed.items():
+def measure_alone(
+    contenders: Mapping[str, Contender],
+    column: str,
+    file: RowFile,
+    *,
+    rounds: int,
+    steps: int,
+    seconds: float = math.inf,
+) -> None:
+    """Time one contender after the other, as `measure` does. Each gets a line and a row, compared
+    with the first one, as soon as its time is there; `column` is what their names are."""
+
+    def show(timed: dict[str, Timed]) -> None:
+        first = next(iter(timed.values()))
+        name, one = list(timed.items())[-1]
         if one.failed:
-            print(f"{name:18} left out: {one.failed}")
+            print(f"{name:18} left out: {one.failed}", flush=True)
             file.add({column: name, "left out": one.failed})
-            continue
+            return
         times = math.nan if first.failed else round(one.times(first), 3)
         print(
             f"{name:18} {one.seconds * 1e3:8.2f} ms a step, {times:6.3f} times the first; its "
-            f"first {one.first:.1f} s"
+            f"first {one.first:.1f} s",
+            flush=True,
         )
-        file.add(
-            {
-                column: name,
-                "seconds a step": one.seconds,
-                "times the first": times,
-                "first step, s": one.first,
-            }
-        )
+        row = {"seconds a step": one.seconds, "times the first": times, "first step, s": one.first}
+        file.add({column: name} | row)
+
+    measure(contenders, rounds=rounds, steps=steps, at_a_time=1, seconds=seconds, done=show)
 
 
 def _asked(link: Connection, so_far: Timed, steps: int) -> Timed:

@@ -18,8 +18,7 @@ from bench.harness import (
     Steps,
     compute_for,
     here,
-    measure,
-    print_times,
+    measure_alone,
     section,
     tiny_command,
     tokenmill_steps,
@@ -76,8 +75,7 @@ def run(options: argparse.Namespace) -> None:
         for way in ways
     }
     rounds, steps = (1, 2) if options.tiny else (5, 100)
-    timed = measure(contenders, rounds=rounds, steps=steps, at_a_time=1)
-    print_times(timed, "size, compile", RowFile(options.json))
+    measure_alone(contenders, "size, compile", RowFile(options.json), rounds=rounds, steps=steps)
 
 
 def main() -> None:

@@ -3,7 +3,7 @@ that it is faster: one row each, beside the step as it is.
 
     python -m bench.training.options
 
-  cuDNN attention     NVIDIA's kernel in the place of flash attention (Hopper and later)
+  recorded            the whole step as one CUDA graph, so that no kernel waits for its launch
   max-autotune        Inductor times several kernels for each product, and takes the best
   symmetric products  Muon computes X Xᵀ, which is symmetric, from three quarters of its products
 
@@ -14,6 +14,7 @@ compiled with `--tiny`.
 
 import argparse
 import contextlib
+import dataclasses
 from functools import partial
 from unittest import mock
 
@@ -21,7 +22,6 @@ import numpy as np
 import torch
 from torch import Tensor
 from torch._inductor import config as inductor
-from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from bench.harness import (
     TURN_SECONDS,
@@ -31,8 +31,7 @@ from bench.harness import (
     compute_for,
     for_long_runs,
     here,
-    measure,
-    print_times,
+    measure_alone,
     tiny_command,
     tokenmill_steps,
     train_params,
@@ -44,10 +43,10 @@ from tokenmill.training import optimizer
 from tokenmill.training.compile import Compilation
 
 AS_IT_IS = "as it is"
-CUDNN = "cuDNN attention"
+RECORDED = "recorded"
 AUTOTUNE = "max-autotune"
 SYMMETRIC = "symmetric products"
-ON_GPU = (AS_IT_IS, CUDNN, AUTOTUNE, SYMMETRIC)
+ON_GPU = (AS_IT_IS, RECORDED, AUTOTUNE, SYMMETRIC)
 ON_CPU = (AS_IT_IS, SYMMETRIC)
 
 SEQUENCES = 64
@@ -77,21 +76,20 @@ def steps_of(option: str, *, tiny: bool) -> Steps:
     """The steps with one of the options, which holds for the whole process."""
     compute = compute_for("auto")
     stack = contextlib.ExitStack()  # never closed: the process does nothing else
-    if option == CUDNN:
-        stack.enter_context(sdpa_kernel(SDPBackend.CUDNN_ATTENTION))
-    elif option == AUTOTUNE:
+    if option == AUTOTUNE:
         stack.enter_context(inductor.patch(max_autotune=True))
     elif option == SYMMETRIC:
         stack.enter_context(mock.patch.object(optimizer, "_iterated", iterated))
     model = TINY.sizes | {"vocab_size": 64} if tiny else GPT2_124M
     batch, context = (TINY.batch, TINY.context) if tiny else (SEQUENCES, CONTEXT)
     common = {"architecture": "modern", "dropout": 0.0, "context_length": context}
+    compilation = Compilation(False, "tiny") if tiny else for_long_runs(compute.device)
     return tokenmill_steps(
         ModelConfig.model_validate(common | model),
         train_params(optimizer="muon", batch_size=batch, learning_rate=1e-3),
         compute,
         np.zeros(4 * batch * context + 1),
-        compilation=Compilation(False, "tiny") if tiny else for_long_runs(compute.device),
+        compilation=dataclasses.replace(compilation, recorded=option == RECORDED),
     )
 
 
@@ -102,8 +100,8 @@ def run(options: argparse.Namespace) -> None:
         name: Contender(partial(steps_of, name, tiny=options.tiny), is_stage=True) for name in names
     }
     rounds, steps = (1, 2) if options.tiny else (5, 20)
-    timed = measure(contenders, rounds=rounds, steps=steps, at_a_time=1, seconds=TURN_SECONDS)
-    print_times(timed, "option", RowFile(options.json))
+    file = RowFile(options.json)
+    measure_alone(contenders, "option", file, rounds=rounds, steps=steps, seconds=TURN_SECONDS)
 
 
 def main() -> None:

@@ -15,7 +15,7 @@ import pytest
 import torch
 
 from bench.gpu import ALL_PARTS, PARTS, run_part
-from bench.harness import Contender, Timed, measure
+from bench.harness import Contender, RowFile, Steps, Timed, measure, measure_alone
 from bench.training import growth, ladder, options, overhead, variants
 from bench.training.text import numbered, read_text
 from bench.training.variants import (
@@ -138,6 +138,25 @@ def test_a_contender_that_fails_fails_alone(tokens: Path):
     assert timed["RAM"].failed is None
     assert timed["RAM"].first > 0
     assert len(timed["RAM"].turns) == 2
+
+
+def test_a_row_is_there_before_the_next_contender_begins(tmp_path: Path):
+    file = tmp_path / "rows.json"
+    contenders = {
+        "first": Contender(partial(rows_of, file), is_stage=False),
+        "second": Contender(partial(rows_of, file), is_stage=False),
+    }
+    measure_alone(contenders, "who", RowFile(file), rounds=1, steps=1)
+    first, second = json.loads(file.read_text())
+    assert "left out" in first, "nothing stood before it"
+    assert second["who"] == "second"
+    assert second["seconds a step"] > 0
+
+
+def rows_of(file: Path) -> Steps:
+    """Steps of nothing; a file of rows must be there."""
+    assert json.loads(file.read_text())
+    return lambda _: time.sleep(0.001)
 
 
 def test_a_part_that_takes_too_long_is_stopped_whole(tmp_path: Path):

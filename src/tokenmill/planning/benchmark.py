@@ -1,7 +1,6 @@
 """Measure how long a training step takes on this machine. A fresh model makes the steps; no
 checkpoint is read or written."""
 
-import dataclasses
 import functools
 import statistics
 import time
@@ -46,10 +45,6 @@ of every machine."""
 
 MEASURED_SECONDS = 1.0
 """Seconds for which whole steps are measured at least."""
-
-# The numbers of sequences in the two kinds of steps from which the times of all others follow
-FEW_SEQUENCES = 4
-MORE_SEQUENCES = 16
 
 
 class TooLargeError(UserError):
@@ -197,26 +192,16 @@ def step_timer(runtime: RuntimeParams) -> Callable[[Workload], float]:
     """A function that gives the seconds of a training's step on this machine, or raises
     TooLargeError.
 
-    Each model is timed once, with few and with more sequences: the time of a step is that of an
-    update plus a part that grows with the sequences.
+    Each model is timed once with each batch. A time with fewer sequences would not do on a GPU,
+    which computes a few of them no faster than many.
     """
-    timed: dict[str, tuple[float, float]] = {}
-
-    def of_batch(work: Workload, sequences: int) -> float:
-        train = work.train.model_copy(
-            update={"batch_size": sequences, "gradient_accumulation_steps": 1}
-        )
-        return measure(dataclasses.replace(work, train=train), runtime).seconds
+    timed: dict[tuple[str, int], float] = {}
 
     def seconds(work: Workload) -> float:
-        name = work.config.model_dump_json()
-        if name not in timed:
-            few = of_batch(work, FEW_SEQUENCES)
-            more = of_batch(work, MORE_SEQUENCES)
-            each = max(more - few, 0.5 * more) / (MORE_SEQUENCES - FEW_SEQUENCES)
-            timed[name] = max(0.0, more - each * MORE_SEQUENCES), each
-        update, each = timed[name]
-        return update + each * work.sequences_per_step
+        key = (work.config.model_dump_json(), work.sequences_per_step)
+        if key not in timed:
+            timed[key] = measure(work, runtime).seconds
+        return timed[key]
 
     return seconds
 

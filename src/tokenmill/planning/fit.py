@@ -112,8 +112,10 @@ TRAINED_WITH: dict[str, Any] = {
     "optimizer": "muon",
     "batch_size": 16,
     "gradient_accumulation_steps": 1,
+    "epochs": REPEATS,
 }
-"""The parameters of a training before its batch is chosen."""
+"""The parameters of a training before its batch and its epochs are chosen; whether a GPU compiles
+depends on both."""
 
 StepSeconds = Callable[[Workload], float]
 """A function that gives the seconds of an optimizer step of a training, or raises TooLargeError."""
