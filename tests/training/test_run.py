@@ -250,8 +250,9 @@ def test_more_rows_than_a_checkpoint_holds_are_refused(
     """Ten steps, and room for three rows; the way out that is named works."""
     monkeypatch.setattr(run_module, "MOST_ROWS", 3)
     often: dict[str, Any] = {"log_every_steps": 4, name: 3}
+    too_often: dict[str, Any] = often | {name: 2}
     with pytest.raises(UserError, match=rf"train\.{name} \(2\) .* at least 4"):
-        run(tokens, here / "model", **often | {name: 2})
+        run(tokens, here / "model", **too_often)
     assert not (here / ".resume").exists()
     run(tokens, here / "model", **often)
 
