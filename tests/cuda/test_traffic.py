@@ -35,14 +35,7 @@ VERSION = ".".join(torch.__version__.split(".")[:2])
 )
 @pytest.mark.slow
 def test_a_compiled_step_moves_few_bytes(shim: Path):
-    environment = os.environ | {"PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}"}
-    command = [sys.executable, "-W", "ignore", "-m", "tests.cuda.traffic", str(shim), "--update"]
-    command += ["--layers", str(LAYERS)]
-    done = subprocess.run(
-        command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stderr
-    found = json.loads(done.stdout.splitlines()[-1])
+    found = planned(shim, "--update", "--layers", str(LAYERS))
     moved, peak, update = PLANNED[VERSION]
     assert found["moved"] / 1e9 == pytest.approx(moved, rel=2e-3)
     assert found["peak"] / 1e9 == pytest.approx(peak, rel=2e-3)
@@ -59,3 +52,21 @@ def test_a_compiled_step_moves_few_bytes(shim: Path):
     estimated = memory(config, sequences=64, precision=torch.bfloat16, compiled=True).of_sequences
     assert found["peak"] < estimated, "a micro-batch would be too large"
     assert estimated < 1.1 * found["peak"] or VERSION == "2.11"
+
+
+@pytest.mark.slow
+def test_a_step_of_chats_is_compiled_whole(shim: Path):
+    """Its shapes do not depend on the targets that count: forward and backward pass are one graph
+    each, else nothing is planned."""
+    assert planned(shim, "--chats", "--layers", "1", "--architecture", "speedrun")["moved"]
+
+
+def planned(shim: Path, *options: str) -> dict[str, float]:
+    """What `tests.cuda.traffic` prints."""
+    environment = os.environ | {"PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}"}
+    command = [sys.executable, "-W", "ignore", "-m", "tests.cuda.traffic", str(shim), *options]
+    done = subprocess.run(
+        command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout.splitlines()[-1])

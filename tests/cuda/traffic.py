@@ -1,7 +1,7 @@
 """What a compiled step of GPT-2 moves through the memory of an H100, and how much it holds, as
 Inductor plans it.
 
-    python -m tests.cuda.traffic FOLDER [--nanogpt CHECKOUT [--no-bias]] [--layers 2]
+    python -m tests.cuda.traffic FOLDER [--nanogpt CHECKOUT [--no-bias]] [--chats] [--layers 2]
         [--largest COUNT]
 
 Inductor fuses the forward and the backward pass of a model of 64 x 512 tokens and counts what each
@@ -173,13 +173,18 @@ def _flash_attention() -> Iterator[None]:
         q: Tensor,
         k: Tensor,
         v: Tensor,
-        mask: None = None,
+        mask: Tensor | None = None,
         dropout_p: float = 0.0,
         is_causal: bool = False,
         **_: Any,
     ) -> Tensor:
-        assert mask is None
-        return torch.ops.aten._scaled_dot_product_flash_attention(q, k, v, dropout_p, is_causal)[0]
+        if mask is None:
+            return torch.ops.aten._scaled_dot_product_flash_attention(
+                q, k, v, dropout_p, is_causal
+            )[0]
+        hidden = torch.zeros_like(mask, dtype=q.dtype).masked_fill(~mask, -torch.inf)
+        bias = hidden.expand(-1, q.shape[1], -1, -1)
+        return torch.ops.aten._scaled_dot_product_efficient_attention(q, k, v, bias, True)[0]
 
     for key in ("AutogradCUDA", "CUDA"):
         library.impl("scaled_dot_product_attention", attention, key)
@@ -260,6 +265,11 @@ def loss_of_ours(model: Any, ids: Tensor) -> Tensor:
     return model(ids, targets_BT=ids)
 
 
+def loss_of_chats(model: Any, ids: Tensor) -> Tensor:
+    """The loss on sequences of several texts, as fine-tuning has them."""
+    return model(ids, targets_BT=ids, starts_BT=ids)
+
+
 def theirs(checkout: Path, layers: int, *, bias: bool) -> nn.Module:
     """nanoGPT's, with its padded vocabulary; its train.py has no biases, the published GPT-2 has
     them."""
@@ -285,6 +295,7 @@ def main() -> None:
     parser.add_argument("--nanogpt", type=Path)
     parser.add_argument("--no-bias", action="store_true", help="nanoGPT's as its train.py makes it")
     parser.add_argument("--architecture", default="gpt2")
+    parser.add_argument("--chats", action="store_true", help="a step of fine-tuning")
     parser.add_argument("--layers", type=int, default=12)
     parser.add_argument("--update", action="store_true", help="Muon's update, too")
     parser.add_argument("--largest", type=int, default=0, help="kernels to print")
@@ -295,7 +306,8 @@ def main() -> None:
             lambda model, ids: model(ids, ids),
         )
     else:
-        found = planned(lambda: ours(options.architecture, options.layers), loss_of_ours)
+        loss_of = loss_of_chats if options.chats else loss_of_ours
+        found = planned(lambda: ours(options.architecture, options.layers), loss_of)
     for kernel in sorted(found.pop("kernels"), reverse=True)[: options.largest]:
         print(*kernel, file=sys.stderr)
     if options.update:

@@ -85,13 +85,19 @@ class Served:
             return answer.read().decode()
 
     def ask(
-        self, path: str, headers: dict[str, str] | None = None, body: bytes | None = None
+        self,
+        path: str,
+        headers: dict[str, str] | None = None,
+        body: bytes | None = None,
+        *,
+        method: str | None = None,
     ) -> tuple[int, dict[str, str], bytes]:
         """The status, the headers and the content of an answer to any request."""
         where = urlsplit(self.url)
         connection = HTTPConnection(where.hostname or "", where.port, timeout=60)
         with contextlib.closing(connection):
-            connection.request("GET" if body is None else "POST", path, body, headers or {})
+            method = method or ("GET" if body is None else "POST")
+            connection.request(method, path, body, headers or {})
             answer = connection.getresponse()
             return answer.status, dict(answer.getheaders()), answer.read()
 

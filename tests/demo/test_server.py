@@ -36,6 +36,14 @@ def test_page_and_parts_are_given(served: Served):
     assert content(served.get(f"/parts/{part}.js"))[1] == ""
 
 
+@pytest.mark.parametrize("path", ["/", "/none"])
+def test_head_is_get_without_the_content(served: Served, path: str):
+    status, headers, content = served.ask(path)
+    head = served.ask(path, method="HEAD")
+    assert (head[0], head[1]["Content-Length"], head[2]) == (status, str(len(content)), b"")
+    assert head[1]["Content-Type"] == headers["Content-Type"]
+
+
 def test_no_other_page_gets_anything(served: Served):
     """Of the page, scripts with weights, and refusals."""
     part = epochs_of(served.get())["epoch 1"]

@@ -1,6 +1,7 @@
 """Fine-tuning of a tiny model: it learns to answer, and a run that is stopped ends in the same
 bytes."""
 
+import dataclasses
 import os
 import shutil
 import subprocess
@@ -8,15 +9,17 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, get_args
+from unittest import mock
 
 import numpy as np
 import pytest
+import torch
 
 from tests.data.material import json_lines, parameters
 from tests.evaluation.trained import train_a_model
 from tests.imports import ROOT
 from tests.tokens import packing
-from tests.training.tiny import CONTEXT, MODEL, digest, runtime_params, train_params
+from tests.training.tiny import CONTEXT, MODEL, digest, model_config, runtime_params, train_params
 from tokenmill.core.errors import UserError
 from tokenmill.costs import COSTS, read_costs
 from tokenmill.finetuning.params import FinetuneParams, Method
@@ -36,7 +39,8 @@ from tokenmill.training.job import training_job
 from tokenmill.training.launch import Interrupt
 from tokenmill.training.lora import trained_parameters
 from tokenmill.training.params import CompileChoice
-from tokenmill.training.run import Outcome, run_job
+from tokenmill.training.run import Outcome, compilation_of, run_job
+from tokenmill.training.schedule import Workload
 from tokenmill.training.size import flops_per_token
 
 SECTION = {
@@ -111,15 +115,20 @@ def stop_after(steps: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Interrupt, "reason", property(lambda _: next(reasons)))
 
 
-@pytest.mark.parametrize("wanted", ["on", "reduce-overhead"])
-def test_runtime_compile_counts(
-    base: Path, here: Path, monkeypatch: pytest.MonkeyPatch, wanted: CompileChoice
-):
-    """It asks for a compiler, and `reduce-overhead` for no recording, which a CPU would refuse."""
-    monkeypatch.setattr(compilation, "missing_compiler", lambda _: "a compiler")
-    with pytest.raises(UserError, match="a compiler"):
-        tune(base, here, monkeypatch, runtime={"compile": wanted})
-    tune(base, here, monkeypatch, runtime={"compile": "auto"})
+@pytest.mark.parametrize("wanted", get_args(CompileChoice))
+def test_a_gpu_compiles_chats_and_records_none(wanted: CompileChoice):
+    chats = Workload(model_config(), train_params(), 10**4, whole_texts=True)
+    runtime = runtime_params(compile=wanted)
+    hindrances = ["tokens on the GPU"]
+    with mock.patch.object(compilation, "missing_compiler", return_value=None):
+        on_gpu = compilation_of(chats, runtime, torch.device("cuda"), hindrances)
+        long = dataclasses.replace(chats, tokens=8 * 4 * compilation.GPU_STEPS + 1)
+        longer = compilation_of(long, runtime, torch.device("cuda"), hindrances)
+    assert (on_gpu.on, longer.on) == {"auto": (False, True), "off": (False, False)}.get(
+        wanted, (True, True)
+    )
+    assert not on_gpu.recorded
+    assert not compilation_of(chats, runtime, torch.device("cpu"), hindrances).on
 
 
 @pytest.mark.parametrize("method", METHODS)

@@ -273,7 +273,7 @@ class RuntimeParams(DeviceParams, extra="ignore"):
     thirds on a GPU (docs/decisions.md). On one GPU `auto` also records steps of at most 2 TFLOP as
     one CUDA graph, compiled or not, because the host launches their operations more slowly than the
     GPU computes them. Training shows the choice and its reason. `reduce-overhead`: compiled and
-    recorded. Fine-tuning is compiled by the same rule, and never recorded."""
+    recorded. Fine-tuning is compiled on GPUs only, and never recorded."""
 
     processes: AutoOrCount
     """Processes that train together, each on its own device. Each computes its part of every step's

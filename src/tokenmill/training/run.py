@@ -4,7 +4,7 @@ import contextlib
 import functools
 import io
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -131,16 +131,26 @@ def open_setup(job: Job, runtime: RuntimeParams, group: Group) -> Setup:
     compute = choose_compute(runtime.device, train_params.precision)
     configure_process(compute)
     data = job.open(compute, group, runtime)
-    wanted = runtime.compile
-    if job.work.whole_texts and wanted == "reduce-overhead":
-        wanted = "on"  # the host weighs each batch of chats, which a recording cannot hold
-    compilation = choose_compilation(
-        wanted,
-        compute.device,
-        job.work,
-        hindrances=recording_hindrances(compute, place=data.place, processes=group.size),
-    )
+    hindrances = recording_hindrances(compute, place=data.place, processes=group.size)
+    compilation = compilation_of(job.work, runtime, compute.device, hindrances)
     return Setup(runtime, group, compute, compilation, data)
+
+
+def compilation_of(
+    work: Workload, runtime: RuntimeParams, device: torch.device, hindrances: Sequence[str]
+) -> Compilation:
+    """What `runtime.compile` means for this work.
+
+    In chats another number of targets counts in each step. A CPU leaves the others out, so that
+    code would be compiled for every number. A GPU computes all of them, but the host weighs each
+    batch, which a recording cannot hold.
+    """
+    wanted = runtime.compile
+    if work.whole_texts and device.type != "cuda":
+        return Compilation(False, "a step of chats has no fixed shape here")
+    if work.whole_texts and wanted == "reduce-overhead":
+        wanted = "on"
+    return choose_compilation(wanted, device, work, hindrances=hindrances)
 
 
 @contextlib.contextmanager
