@@ -166,7 +166,7 @@ def _stop(_: Any) -> None:
 
 @contextlib.contextmanager
 def _flash_attention() -> Iterator[None]:
-    """Attention as PyTorch chooses it on an H100; a PyTorch without CUDA knows no choice."""
+    """Attention in one kernel, as on an H100; a PyTorch without CUDA knows no choice."""
     library = torch.library.Library("aten", "IMPL")
 
     def attention(  # noqa: PLR0917 (the operator's own order)

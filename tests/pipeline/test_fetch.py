@@ -17,14 +17,20 @@ from tokenmill.evaluation import benchmark_wheel
 pytestmark = pytest.mark.slow
 
 
+def empty_dataset(name: str, project: Project, monkeypatch: pytest.MonkeyPatch) -> Project:
+    """A repository with a folder `data`, where `hf://datasets/ada/` looks for this name."""
+    monkeypatch.setenv("HF_ENDPOINT", str(project.root.parent / "hub"))
+    hub = Project(project.root.parent / "hub/datasets/ada" / name)
+    (hub.root / "data").mkdir(parents=True)
+    hub.run("git", "init", "-q")
+    return hub
+
+
 def test_a_dataset_comes_at_a_revision_and_is_updated(
     project: Project, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """From a folder that is laid out as Hugging Face is."""
-    monkeypatch.setenv("HF_ENDPOINT", str(project.root.parent / "hub"))
-    hub = Project(project.root.parent / "hub/datasets/ada/books")
-    (hub.root / "data").mkdir(parents=True)
-    hub.run("git", "init", "-q")
+    hub = empty_dataset("books", project, monkeypatch)
     for version in ("v1", "v2"):
         (hub.root / "data" / "train.jsonl").write_text(f'{{"text": "The text of {version}."}}\n')
         hub.commit()
@@ -44,10 +50,7 @@ def test_a_fetch_that_fails_leaves_nothing(
     project: Project, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of a folder, DVC brings the files before the one that finds no room."""
-    monkeypatch.setenv("HF_ENDPOINT", str(project.root.parent / "hub"))
-    hub = Project(project.root.parent / "hub/datasets/ada/much")
-    (hub.root / "data").mkdir(parents=True)
-    hub.run("git", "init", "-q")
+    hub = empty_dataset("much", project, monkeypatch)
     for name in "abcd":
         (hub.root / "data" / f"{name}.txt").write_text("A short text.\n")
     (hub.root / "data/large.txt").write_bytes(bytes(20 << 20))

@@ -31,7 +31,7 @@ from tokenmill.model.manifest import read_manifest
 from tokenmill.training import async_checkpoint, loop
 from tokenmill.training import run as run_module
 from tokenmill.training.checkpoint import fingerprint
-from tokenmill.training.history import RunState, StepRow
+from tokenmill.training.history import RunState, StepRow, ValidationRow
 
 
 def checkpoints(here: Path) -> list[int]:
@@ -260,7 +260,10 @@ def test_more_rows_than_a_checkpoint_holds_are_refused(
 def test_a_checkpoint_of_most_rows_can_be_read(here: Path):
     rows = 500
     third = 1 / 3
-    state = RunState(steps=[StepRow(10**9 + n, 1e4 + third, *[third] * 3) for n in range(rows)])
+    state = RunState(
+        steps=[StepRow(10**9 + n, 1e4 + third, *[third] * 3) for n in range(rows)],
+        validations=[ValidationRow(10**9 + n, 1e4 + third, third, third) for n in range(rows)],
+    )
     write_json(here / "state.json", {"state": state.as_json(), "resumable": {}})
     size = (here / "state.json").stat().st_size
     assert size / rows * run_module.MOST_ROWS < records.LARGEST_FILE

@@ -192,8 +192,8 @@ def step_timer(runtime: RuntimeParams) -> Callable[[Workload], float]:
     """A function that gives the seconds of a training's step on this machine, or raises
     TooLargeError.
 
-    Each model is timed once with each batch. A time with fewer sequences would not do on a GPU,
-    which computes a few of them no faster than many.
+    Each model is timed once with each batch. Times with fewer sequences would not do for a GPU,
+    which they do not fill.
     """
     timed: dict[tuple[str, int], float] = {}
 

@@ -49,9 +49,9 @@ from tokenmill.training.schedule import Workload
 from tokenmill.training.size import flops_per_token
 from tokenmill.words.units import counted
 
-MOST_ROWS = 1_000_000
-"""The most rows of `metrics/steps.csv`. Every checkpoint holds all rows so far as JSON, some 200
-bytes each, and `records.LARGEST_FILE` bytes are read."""
+MOST_ROWS = 500_000
+"""The most rows of steps, and the most of validations. Every checkpoint holds all rows so far as
+JSON, some 200 bytes each, and of a file at most `records.LARGEST_FILE` bytes are read."""
 
 
 @dataclass(frozen=True)
@@ -282,7 +282,7 @@ def refuse_many_rows(work: Workload) -> None:
         if every and work.steps // every > MOST_ROWS:
             raise UserError(
                 f"train.{name} ({every}) is too small for {work.steps:,} steps, because a "
-                f"checkpoint holds at most {MOST_ROWS:,} rows; set it to at least "
+                f"checkpoint holds at most {MOST_ROWS:,} such rows; set it to at least "
                 f"{math.ceil(work.steps / MOST_ROWS)}."
             )
 
