@@ -1,9 +1,11 @@
 """What training costs (hours, purchased units, money), and the two tables of these costs.
 
 `timing.csv`, beside the checkpoints, has a row for every few steps: the sums over all sessions and
-machines, each at its own price, lost steps included. `costs.csv` has a row for every epoch and
-follows from it. Both differ from run to run, so DVC tracks neither; metrics/ has copies for the
-plots. What is unknown is None, or an empty cell; nothing is estimated.
+machines, each at its own price, lost steps included. It only grows. Where a session continues from
+an earlier step, the rows of lost steps stay until rows of the same steps follow, so that no kill
+loses what was paid. `costs.csv` has a row for every epoch and follows from it. Both differ from run
+to run, so DVC tracks neither; metrics/ has copies for the plots, without the lost steps. What is
+unknown is None, or an empty cell; nothing is estimated.
 """
 
 import contextlib
@@ -124,28 +126,25 @@ def _minus(a: float | None, b: float | None) -> float | None:
 class Timing:
     """Appends a row per interval to `timing.csv` in a run's checkpoint folder."""
 
-    def __init__(self, folder: Path | None, *, step: int, tokens: int, prices: CostParams):
-        """Start or continue after `step` and `tokens`. Without a folder nothing is written.
+    def __init__(self, folder: Path | None, *, tokens: int, prices: CostParams):
+        """Start, or continue the table that is there, with `tokens` done so far. Without a folder
+        nothing is written.
 
-        Rows of later steps are removed, because those steps are done again. Their cost stays in the
-        sums.
+        Steps behind the checkpoint are done again. Their cost stays in the sums.
         """
         self.path = folder / TIMING if folder else None
         self._prices = prices
         self.total = Cost()
         if self.path:
-            self._continue(self.path, step)
+            self._continue(self.path)
         self._tokens = tokens
         self._rate_from = self._cost_from = time.perf_counter()
 
-    def _continue(self, path: Path, step: int) -> None:
-        lines = [",".join(column.name for column in fields(TimingRow)) + "\n"]
-        before = find_times(path.parent.parent, path.parent.name, path.name)
-        for row in read_timing(before):
-            self.total = row.cost
-            if row.step <= step:
-                lines.append(_timing_line(row.step, row.cost, row.tokens_per_second))
-        write_text(path, "".join(lines))
+    def _continue(self, path: Path) -> None:
+        rows = _all_rows(find_times(path.parent.parent, path.parent.name, path.name))
+        if rows:
+            self.total = rows[-1].cost
+        write_text(path, _timing_table(rows))
 
     def interval(self, *, step: int, tokens: int) -> float:
         """Close an interval at `step`, after `tokens` tokens since the run began. Return tokens per
@@ -173,20 +172,34 @@ class Timing:
         self._rate_from += time.perf_counter() - began
 
 
+def _timing_table(rows: Sequence[TimingRow]) -> str:
+    head = ",".join(column.name for column in fields(TimingRow)) + "\n"
+    return head + "".join(_timing_line(row.step, row.cost, row.tokens_per_second) for row in rows)
+
+
 def _timing_line(step: int, total: Cost, tokens_per_second: float) -> str:
     units, money = ("" if value is None else f"{value:.9g}" for value in (total.units, total.money))
     return f"{step},{total.seconds:.3f},{tokens_per_second:.0f},{units},{money}\n"
 
 
 def read_timing(path: Path) -> list[TimingRow]:
-    """The rows of `timing.csv`; none if there is no such file. A last line that a crash cut off is
-    left out."""
+    """The rows of `timing.csv` by rising steps; none if there is no such file. Of a step that was
+    done again, only the last row counts; a last line that a crash cut off is left out."""
+    kept: list[TimingRow] = []
+    for row in _all_rows(path):
+        while kept and kept[-1].step >= row.step:
+            kept.pop()
+        kept.append(row)
+    return kept
+
+
+def _all_rows(path: Path) -> list[TimingRow]:
     content = read_bytes(path, follow=False) if os.path.lexists(path) else b""
     rows = parse_rows(
         content[: content.rfind(b"\n") + 1], TimingRow, source=path, way_out=_way_out(path)
     )
-    if any(one.step >= next_.step for one, next_ in itertools.pairwise(rows)):
-        raise UserError(f"{path} is damaged (its steps go back); {_way_out(path)}.")
+    if any(one.seconds > next_.seconds for one, next_ in itertools.pairwise(rows)):
+        raise UserError(f"{path} is damaged (its seconds go back); {_way_out(path)}.")
     return rows
 
 
@@ -198,15 +211,17 @@ def find_times(resume: Path, run: str, name: str) -> Path:
 
 
 def publish_times(resume: Path, run: str, folder: Path) -> None:
-    """Copy the tables of the run `run` (its fingerprint) to the folder where plots read them.
-    Tables of another run are removed."""
+    """Copy the tables of the run `run` (its fingerprint) to the folder where plots read them,
+    without lost steps. Tables of another run are removed."""
     for name in TIMES:
         table = find_times(resume, run, name)
-        if table.exists():
+        if not table.exists():
+            (folder / name).unlink(missing_ok=True)
+        elif name == TIMING:
+            write_text(folder / name, _timing_table(read_timing(table)))
+        else:
             with write_atomic(folder / name) as file:
                 file.write(read_bytes(table, follow=False))
-        else:
-            (folder / name).unlink(missing_ok=True)
 
 
 def epoch_costs(

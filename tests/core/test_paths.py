@@ -4,8 +4,12 @@ import os
 from pathlib import Path
 
 import pytest
+import yaml
 
 from tokenmill.core import paths
+from tokenmill.core.errors import UserError
+
+ROOT = Path(__file__).parents[2]
 
 
 @pytest.mark.parametrize("copy", ["standalone/tmp1", "tmp1", "standalone/tmp1/below"])
@@ -38,3 +42,22 @@ def test_gits_environment_is_the_users(monkeypatch: pytest.MonkeyPatch) -> None:
     assert kept.items() <= found.items()
     assert not found.keys() & set(others)
     assert found["PATH"] == os.environ["PATH"]
+
+
+def test_folders_of_stages_are_those_of_dvc_yaml() -> None:
+    stages = yaml.safe_load((ROOT / "dvc.yaml").read_text())["stages"].values()
+    outs = [out for stage in stages for out in stage.get("do", stage).get("outs", [])]
+    names = [next(iter(out)) if isinstance(out, dict) else out for out in outs]
+    assert set(paths.OUTPUTS) == {Path(name) for name in names if not Path(name).suffix}
+
+
+@pytest.mark.parametrize(
+    "target", ["models/gpt", "models/gpt/a/b", "models/../data/tokens/a", "link/a"]
+)
+def test_nothing_is_written_into_a_stage_s_folder(target: str, tmp_path: Path) -> None:
+    (tmp_path / "models/gpt").mkdir(parents=True)
+    (tmp_path / "link").symlink_to("models/gpt")
+    with pytest.raises(UserError, match=r"models/gpt|data/tokens"):
+        paths.refuse_output(tmp_path / target, tmp_path)
+    for other in ("models/mine", "models/gpt2", "exports/gpt"):
+        paths.refuse_output(tmp_path / other, tmp_path)

@@ -98,6 +98,18 @@ def test_a_gpu_that_torch_cannot_use_is_a_problem(
     assert ("550" in finding.text, "cpu" in (finding.fix or "")) == (level == "problem",) * 2
 
 
+@pytest.mark.parametrize(("precision", "level"), [("auto", "ok"), ("bfloat16", "warning")])
+def test_a_precision_that_the_cpu_only_emulates_is_a_warning(
+    project: Project, precision: str, level: str, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(torch.cpu, "get_capabilities", dict)
+    change_params(project.root / "params.yaml", {"train.precision": precision})
+    project.params = check_all(project.root / "params.yaml")
+    finding = single(checks.check_device, project)
+    assert finding.level == level
+    assert ("train.precision" in (finding.fix or "")) == (level == "warning")
+
+
 def test_checks_without_parameters_find_nothing(tmp_path: Path):
     for check in (checks.check_text, checks.check_device, checks.check_compiler):
         assert list(check(Project(tmp_path))) == []

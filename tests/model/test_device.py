@@ -11,6 +11,7 @@ from tokenmill.model import device as module
 from tokenmill.model.device import (
     Compute,
     choose_compute,
+    compute_to_measure,
     configure_process,
     is_out_of_memory,
 )
@@ -69,6 +70,29 @@ def test_auto_is_float32_where_onednn_may_not_multiply_bfloat16(monkeypatch: pyt
     monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: {"avx512_bf16": True})
     monkeypatch.setattr(torch.ops.mkldnn, "_is_mkldnn_bf16_supported", lambda: False)
     assert choose_compute("cpu", "auto").precision == torch.float32
+
+
+@pytest.mark.parametrize(
+    ("precision", "has", "emulated"),
+    [
+        ("auto", False, False),
+        ("float32", False, False),
+        ("bfloat16", False, True),
+        ("bfloat16", True, False),
+        ("float16", False, True),
+        ("float16", True, False),
+    ],
+)
+def test_a_model_is_measured_in_a_precision_of_the_cpu(
+    precision: str, has: bool, emulated: bool, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: {"avx512_bf16": has})
+    for name in ("_is_mkldnn_bf16_supported", "_is_mkldnn_fp16_supported"):
+        monkeypatch.setattr(torch.ops.mkldnn, name, lambda: has)
+    trained = choose_compute("cpu", precision)
+    assert trained.emulates_precision == emulated
+    measured = compute_to_measure("cpu", precision)
+    assert measured.precision == (torch.float32 if emulated else trained.precision)
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")

@@ -168,6 +168,9 @@ def test_command_says_what_it_wrote(
     with pytest.raises(SystemExit, match="epochs 1 to 2"):
         main(["publish", "--output", "none", "--epoch", "3"])
     assert not (made / "none").exists()
+    with pytest.raises(SystemExit, match="models/gpt"):
+        main(["publish", "--output", "models/gpt/site"])
+    assert not (made / "models/gpt/site").exists()
 
 
 def test_a_conversation_that_people_see_is_no_prompt(made: Path):

@@ -245,6 +245,8 @@ def test_nothing_is_overwritten(tmp_path: Path):
     checkpoint = checkpoint_in(tmp_path, "gpt2", "char")
     with pytest.raises(UserError, match="exists; name another folder"):
         export(checkpoint, NOTHING, checkpoint.folder)
+    with pytest.raises(UserError, match="models/gpt"):
+        export(checkpoint, NOTHING, Path("models/gpt/exported"))
     unmounted = tmp_path / "link"
     unmounted.symlink_to(tmp_path / "nothing")
     with pytest.raises(UserError, match="exists; name another folder"):

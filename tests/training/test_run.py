@@ -279,6 +279,16 @@ def test_context_longer_than_the_tokens_is_refused(
     assert not (here / ".resume").exists()
 
 
+def test_a_run_whose_precision_is_emulated_says_so(
+    here: Path, tokens: Path, said: io.StringIO, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(torch.cpu, "get_capabilities", dict)
+    run(tokens, here / "own")
+    assert "train.precision" not in said.getvalue()
+    run(tokens, here / "model", precision="bfloat16")
+    assert "train.precision (bfloat16)" in said.getvalue()
+
+
 def test_fingerprint_changes_with_numbers_only():
     text = {"train": "a" * 64, "val": "b" * 64}
     base = fingerprint(model_config(), train_params(), text)

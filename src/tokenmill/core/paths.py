@@ -8,6 +8,8 @@ import os
 import re
 from pathlib import Path
 
+from tokenmill.core.errors import UserError
+
 CHECKED = Path("data/checked.txt")
 SAMPLE = Path("data/raw/sample")
 PROMPTS_FILE = "prompts.yaml"
@@ -104,6 +106,31 @@ def step_folders(run: Path) -> list[tuple[int, Path]]:
 PACKED_SHARDS = "packed"
 """The name of a folder beside those of training in `.resume`: the packed shards that `tokenize` has
 finished."""
+
+
+OUTPUTS = (
+    SAMPLE,
+    CLEAN,
+    TOKENIZER.parent,
+    PACKED,
+    TOKENS,
+    INDEX,
+    METRICS / "data",
+    MODEL,
+    FINETUNED,
+)
+"""The folders that stages write. DVC removes what else is in them."""
+
+
+def refuse_output(target: Path, root: Path = Path()) -> None:
+    """Refuse a place in a folder that a stage of the project at `root` writes."""
+    place = target.resolve()
+    for output in OUTPUTS:
+        if place.is_relative_to((root / output).resolve()):
+            raise UserError(
+                f"{target} lies in {output}, where DVC removes what the stage did not write; name "
+                "a folder elsewhere."
+            )
 
 
 WRITTEN = ("data", "models", "metrics", "reports")

@@ -120,10 +120,12 @@ def check_device(project: Project) -> Iterator[Finding]:
         yield problem("device", str(error), f"set runtime.device to {other}")
         return
     chosen = str(compute.precision).removeprefix("torch.")
-    yield ok(
-        "device",
-        f"{compute.name}{_about_gpu(compute)}, {chosen}{_why_precision(compute, precision)}",
-    )
+    text = f"{compute.name}{_about_gpu(compute)}, {chosen}{_why_precision(compute, precision)}"
+    if compute.emulates_precision:
+        fix = "set train.precision to auto"
+        yield warning("device", f"{text}, which this processor only emulates, very slowly", fix)
+    else:
+        yield ok("device", text)
 
 
 def _about_gpu(compute: Compute) -> str:

@@ -39,7 +39,7 @@ from tokenmill.formats.tokenizer import TextTokenizer, read_tokenizer
 from tokenmill.model.device import (
     Compute,
     DeviceName,
-    choose_compute,
+    compute_to_measure,
     configure_process,
 )
 from tokenmill.model.gpt import GPT
@@ -224,7 +224,7 @@ def run_benchmarks(
     manifest = read_manifest(models)
     tokenizer = read_tokenizer(tokenizer_file)
     manifest.check_tokenizer(tokenizer.sha256, str(tokenizer_file))
-    compute = choose_compute(device, manifest.train.precision)
+    compute = compute_to_measure(device, manifest.train.precision)
     configure_process(compute)
     length = manifest.model.context_length
     asked = {

@@ -28,7 +28,13 @@ from tokenmill.formats.measured import MeasuredText, measured_text
 from tokenmill.formats.raw_text import Raw
 from tokenmill.formats.token_file import Split, read_metadata
 from tokenmill.formats.tokenizer import TextTokenizer, read_tokenizer
-from tokenmill.model.device import Compute, DeviceName, choose_compute, configure_process
+from tokenmill.model.device import (
+    Compute,
+    DeviceName,
+    choose_compute,
+    compute_to_measure,
+    configure_process,
+)
 from tokenmill.model.gpt import GPT
 from tokenmill.model.huggingface import load_model
 from tokenmill.model.manifest import Manifest, read_manifest
@@ -78,7 +84,7 @@ def evaluate(
     tokenizer = read_tokenizer(tokenizer_file)
     manifest.check_tokenizer(metadata.tokenizer_sha256, f"that of {tokens}")
     manifest.check_tokenizer(tokenizer.sha256, str(tokenizer_file))
-    compute = choose_compute(device, manifest.train.precision)
+    compute = compute_to_measure(device, manifest.train.precision)
     configure_process(compute)
     val = measured_text(tokens, "val", tokenizer_file, at_most=manifest.train.validation_bytes)
     texts: dict[Split, np.ndarray] = {

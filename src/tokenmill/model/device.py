@@ -56,6 +56,18 @@ class Compute:
             else "Apple GPU"
         )
 
+    @property
+    def emulates_precision(self) -> bool:
+        """Whether the processor has no instructions for products in this precision. On a CPU they
+        take about forty times as long as in float32."""
+        if self.device.type != "cpu":
+            return False
+        if self.precision == torch.bfloat16:
+            return not multiplies_bfloat16(self.device)
+        # PyTorch has no public name for it
+        has = torch.ops.mkldnn._is_mkldnn_fp16_supported()  # noqa: SLF001
+        return self.precision == torch.float16 and not has
+
     def autocast(self) -> AbstractContextManager[object]:
         """A context in which matrix products are computed in `precision`."""
         if self.precision == torch.float32:
@@ -122,6 +134,13 @@ def choose_compute(device_name: DeviceName, precision: str) -> Compute:
     device = choose_device(device_name)
     dtype = _best_precision(device) if precision == "auto" else getattr(torch, precision)
     return Compute(device=device, precision=dtype, exact_float32=precision == "float32")
+
+
+def compute_to_measure(device_name: DeviceName, precision: str) -> Compute:
+    """The same for a model that was trained in `precision`, perhaps on another machine. The CPU
+    does not emulate it but takes its own."""
+    trained = choose_compute(device_name, precision)
+    return choose_compute(device_name, "auto") if trained.emulates_precision else trained
 
 
 def multiplies_bfloat16(device: torch.device) -> bool:

@@ -73,9 +73,9 @@ def publish(
 
     Raises:
         UserError: the training is not finished, evaluation or report is missing or of another
-            model, an epoch is missing or damaged, or there is something else in `target`.
+            model, an epoch is missing or damaged, or something else or a stage writes to `target`.
     """
-    _refuse_others(target)
+    _refuse_others(target, root)
     if run := unfinished(root):
         raise UserError(f"{run.sentence}; a run is published when it is finished.")
     manifest = read_manifest(root / paths.MODEL)
@@ -117,8 +117,9 @@ def _made(target: Path, epochs: list[int]) -> Site:
     )
 
 
-def _refuse_others(target: Path) -> None:
-    """Refuse a folder with anything that `publish` does not write."""
+def _refuse_others(target: Path, root: Path) -> None:
+    """Refuse a folder with anything that `publish` does not write, and one of a stage."""
+    paths.refuse_output(target, root)
     if not target.exists():
         return
     page = target / INDEX

@@ -126,11 +126,13 @@ def export(checkpoint: FoundModel, record: Record, target: Path, kind: Format = 
     """Write the folder, whole or not at all.
 
     Raises:
-        UserError: there is something at `target`, a file of the model is missing or damaged, or the
-            format has no such model or needs a package that is not installed.
+        UserError: there is something at `target`, a stage writes there, a file of the model is
+            missing or damaged, or the format has no such model or needs a package that is not
+            installed.
     """
     if os.path.lexists(target):
         raise UserError(f"{target} exists; name another folder, or remove it.")
+    paths.refuse_output(target)
     tokenizer = read_tokenizer(checkpoint.tokenizer)
     model = load_model(checkpoint.folder)
     check_tokenizer(checkpoint, model, tokenizer)

@@ -75,7 +75,7 @@ def train(run: Training, interrupt: Interrupt) -> None:
     step_on = step_function(run)
     losses = Losses(run)
     folder = run.store.folder if run.group.is_main else None
-    timing = Timing(folder, step=state.step, tokens=state.tokens, prices=run.runtime.cost)
+    timing = Timing(folder, tokens=state.tokens, prices=run.runtime.cost)
     flags = FlagSync(run.group)
     run.model.train()
     with interrupt, run.saver.active():

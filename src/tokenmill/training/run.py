@@ -200,6 +200,11 @@ def open_training(  # noqa: PLR0917 (what `run_job` has opened)
     if group.is_main:
         point = find_resume_point(store, work, say=display.say)
     display.say(point.sentence if point.checkpoint else f"starting from {job.origin}")
+    if setup.compute.emulates_precision:
+        display.say(
+            f"train.precision ({work.train.precision}): this processor only emulates such "
+            "products, in about forty times the time of float32; `auto` is the fastest"
+        )
     plan = run_summary(work, setup, job.manifest.parameters)
     display.start(plan, step=point.step, total=work.steps, prices=runtime.cost)
     model, forward, optimizer, state = load_training(job, setup, point, micro_batch)
