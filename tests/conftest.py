@@ -63,6 +63,20 @@ def code_of_models(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         yield
 
 
+@pytest.fixture(autouse=True)
+def exact_products() -> Iterator[None]:
+    """Products of float32 are exact in each test, whatever the one before configured: a processor
+    with bfloat16 tiles (Intel AMX) rounds them where a training may."""
+    _multiply_exactly()
+    yield
+    _multiply_exactly()
+
+
+def _multiply_exactly() -> None:
+    if torch := sys.modules.get("torch"):  # and is not loaded for this
+        torch.set_float32_matmul_precision("highest")
+
+
 def pytest_report_header(config: pytest.Config) -> str | None:
     """How to have this order again."""
     seed = config.getoption("seed")

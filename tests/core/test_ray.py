@@ -20,6 +20,7 @@ from tests.data.material import parameters
 from tests.tokens.clean_text import PROSE, write_clean
 from tests.tokens.packing import pack_here
 from tests.tokens.test_store import clean_into, index_into, pack_into
+from tests.waiting import wait_for
 from tokenmill import executor as executor_module
 from tokenmill.core.errors import UserError
 from tokenmill.data.clean import clean
@@ -89,8 +90,12 @@ def test_reading_is_bounded_and_closing_starts_no_more(executor: Executor, tmp_p
             read.append(number)
             yield number
 
+    held = tmp_path / "held"
+    held.touch()
+
     def function(number: int) -> None:
-        while number >= 3 and not (tmp_path / "go").exists():
+        # Some begin when the test, and with it the folder, is gone
+        while number >= 3 and held.exists():
             time.sleep(0.02)
 
     results = executor.map(function, items())
@@ -99,7 +104,7 @@ def test_reading_is_bounded_and_closing_starts_no_more(executor: Executor, tmp_p
     begun = len(read)
     assert begun <= 3 + TASKS_PER_NODE * 2
     results.close()
-    (tmp_path / "go").touch()
+    held.unlink()
     assert list(executor.map(abs, [-1])) == [1], "behind those that were given up"
     assert len(read) == begun
 
@@ -226,8 +231,7 @@ def test_a_killed_node_loses_nothing(cluster: Any, executor: Executor, tmp_path:
     numbers = itertools.count()
 
     def kill_it() -> None:
-        while not begun_by(doomed.node_id, tmp_path):
-            time.sleep(0.02)
+        wait_for(lambda: begun_by(doomed.node_id, tmp_path))
         kill(doomed)
 
     with ThreadPoolExecutor(1) as pool:

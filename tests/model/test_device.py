@@ -1,6 +1,5 @@
 """Choosing a device and a precision changes nothing; configuring a process does."""
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -17,13 +16,6 @@ from tokenmill.model.device import (
 )
 
 CPU = torch.device("cpu")
-
-
-@pytest.fixture(autouse=True)
-def restored_precision() -> Iterator[None]:
-    before = torch.get_float32_matmul_precision()
-    yield
-    torch.set_float32_matmul_precision(before)
 
 
 @pytest.mark.parametrize("precision", ["auto", "float32", "bfloat16"])
