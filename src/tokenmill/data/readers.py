@@ -5,16 +5,14 @@ under its ending.
 """
 
 import bisect
+import contextlib
 import functools
 import itertools
 import re
-import shutil
-import tempfile
 import threading
 import weakref
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, TypeAlias
 
 import polars as pl
@@ -36,6 +34,7 @@ from tokenmill.data.record_text import KEYS, no_text, record_texts
 from tokenmill.data.report import Tally
 from tokenmill.data.sources import MAX_RECORD_BYTES, Advance, Ends, Part, Source, blocks, opened
 from tokenmill.formats.chat import plain
+from tokenmill.temporary import temporary_folder
 
 Reader: TypeAlias = Callable[[Iterable[bytes], Source, CleanParams, Tally, Ends], Iterator[str]]
 """A function that yields the texts in UTF-8 blocks in order and in bounded memory, with DAMAGE
@@ -336,10 +335,9 @@ class _Unpacked:
     """A temporary file with the decompressed bytes of a source, which goes with this object."""
 
     def __init__(self, source: Source):
-        folder = tempfile.mkdtemp(prefix="tokenmill-")
-        # Also at the end of the process
-        weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
-        path = Path(folder, "table.parquet")
+        stack = contextlib.ExitStack()
+        weakref.finalize(self, stack.close)  # also at the end of the process
+        path = stack.enter_context(temporary_folder()) / "table.parquet"
         self.path = str(path)
         with naming(path), path.open("wb") as file:
             file.writelines(blocks(source))

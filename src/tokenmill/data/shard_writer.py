@@ -4,7 +4,6 @@ The documents stay where they were cleaned. The writer knows their lengths, so i
 shard ends, and starts a task that takes the documents of this shard and writes them.
 """
 
-import tempfile
 from collections import deque
 from collections.abc import Sequence
 from functools import partial
@@ -20,6 +19,7 @@ from tokenmill.data.report import Tally
 from tokenmill.executor import Executor, Task
 from tokenmill.formats.shards import ROW_GROUP_BYTES, SHARD_BYTES, shard_file, write_shard
 from tokenmill.formats.store import Manifest, Store, StoredShard, write_manifest
+from tokenmill.temporary import temporary_folder
 
 Rows = NDArray[np.intp]
 """Numbers of rows in a table, ascending."""
@@ -142,8 +142,8 @@ def _write(
     if store is None:
         write_shard(path, documents, row_group_bytes)
         return path.stat().st_size, None, tally
-    with tempfile.TemporaryDirectory(prefix="tokenmill-") as folder:
-        copy = Path(folder, path.name)
+    with temporary_folder() as folder:
+        copy = folder / path.name
         footer = write_shard(copy, documents, row_group_bytes)
         stored = StoredShard(size=copy.stat().st_size, sha256=sha256_of(copy), footer=footer)
         Store(store).put(copy, stored)

@@ -4,7 +4,6 @@ import contextlib
 import hashlib
 import math
 import os
-import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,6 +26,7 @@ from tokenmill.model.gpt import GPT
 from tokenmill.model.huggingface import load_model
 from tokenmill.model.manifest import MANIFEST, Manifest, TrainedWith, read_manifest
 from tokenmill.model.sequences import PackedTexts
+from tokenmill.temporary import temporary_folder
 from tokenmill.training.checkpoint import fingerprint
 from tokenmill.training.job import Data, Job
 from tokenmill.training.lora import adapt, trained_parameters
@@ -111,8 +111,8 @@ def clean_chats(
     if "RANK" in os.environ and CHATS in os.environ:
         yield Path(os.environ[CHATS])
         return
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name, "clean")
+    with temporary_folder() as outer:
+        folder = outer / "clean"
         with ThreadExecutor(threads=os.cpu_count() or 1) as executor:
             clean(
                 raw=Path(str(params.data)),

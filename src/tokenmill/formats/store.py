@@ -9,7 +9,6 @@ is fetched is used only after its size and SHA-256 were found right.
 
 import contextlib
 import socket
-import tempfile
 import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -22,6 +21,7 @@ from tokenmill.core.params import Section, SharedPlace
 from tokenmill.formats.mounted import Mounted, open_place
 from tokenmill.formats.records import read_record
 from tokenmill.formats.token_file import HashedFile
+from tokenmill.temporary import temporary_folder
 
 MANIFEST = "store.json"
 
@@ -78,8 +78,8 @@ class ShardFile:
         if self.store is None or self.stored is None:
             yield self.path
             return
-        with tempfile.TemporaryDirectory(prefix="tokenmill-") as folder:
-            copy = Path(folder, self.path.name)
+        with temporary_folder() as folder:
+            copy = folder / self.path.name
             Store(self.store).get(self.stored, copy, stage=_stage_of(self.path))
             yield copy
 

@@ -7,7 +7,6 @@ Examples of names are `workspace`, `epoch-2`, `HEAD` and `blest-jube:2`.
 import contextlib
 import functools
 import re
-import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,6 +24,7 @@ from tokenmill.reports.page import settings
 from tokenmill.runs.find import Revision, chosen_epoch
 from tokenmill.runs.lock import LOCK, Lock, read_own_evaluation
 from tokenmill.runs.under_way import unfinished
+from tokenmill.temporary import temporary_folder
 from tokenmill.training.history import EpochRow, StepRow, read_table
 
 FILES = (paths.EVALUATION, paths.TRAIN_METRICS, paths.HISTORY, paths.STEPS, PARAMS_FILE, LOCK)
@@ -333,8 +333,7 @@ def _read_run(root: Path, rev: str) -> ComparedRun:
                 "`dvc pull evaluate` fetches it where it was pushed."
             )
         return ComparedRun.read(rev, root)
-    with contextlib.closing(Revision(root, rev)) as revision, tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
+    with contextlib.closing(Revision(root, rev)) as revision, temporary_folder() as folder:
         lacks = [file for file in FILES if not revision.has(file)]
         if not lacks:
             revision.copy(LOCK, folder / LOCK)

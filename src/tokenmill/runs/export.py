@@ -21,7 +21,6 @@ import os
 import re
 import shutil
 import stat
-import tempfile
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -48,6 +47,7 @@ from tokenmill.runs.find import FoundModel, Revision
 from tokenmill.runs.lock import LOCK, Lock
 from tokenmill.runs.model_code import code_names, names_of_code, write_code
 from tokenmill.runs.writer import check_tokenizer
+from tokenmill.temporary import temporary_folder
 
 if TYPE_CHECKING:
     from gguf import GGUFWriter
@@ -114,12 +114,12 @@ def _files(root: Path, rev: str | None) -> Iterator[Path]:
     if rev is None:
         yield root
         return
-    with contextlib.closing(Revision(root, rev)) as revision, tempfile.TemporaryDirectory() as name:
+    with contextlib.closing(Revision(root, rev)) as revision, temporary_folder() as folder:
         for file in (paths.EVALUATION, paths.CLEAN_REPORT, LOCK):
             with contextlib.suppress(UserError):
                 if revision.has(file):
-                    revision.copy(file, Path(name) / file)
-        yield Path(name)
+                    revision.copy(file, folder / file)
+        yield folder
 
 
 def export(checkpoint: FoundModel, record: Record, target: Path, kind: Format = "hf") -> None:

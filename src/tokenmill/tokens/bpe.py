@@ -6,7 +6,6 @@ reference, in this run, on a part of the sample and on texts made to be difficul
 """
 
 import re
-import tempfile
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
@@ -18,6 +17,7 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
 from tokenmill.core.files import naming
 from tokenmill.formats.tokenizer import SPECIAL_TOKENS, add_special_tokens
+from tokenmill.temporary import temporary_folder
 from tokenmill.tokens.encoder import adversarial_texts
 
 FEW_BYTES = 8 << 20
@@ -58,8 +58,8 @@ def train_bpe(
     if size <= FEW_BYTES:
         return train_reference(texts(), vocab_size), ""
     try:
-        with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(1) as pool:
-            sample = Path(folder, "sample.txt")
+        with temporary_folder() as folder, ThreadPoolExecutor(1) as pool:
+            sample = folder / "sample.txt"
             compared = _write(sample, texts(), every=-(-size // COMPARED_BYTES))
             learning = pool.submit(_train_gigabpe, sample, vocab_size)
             if is_the_same(compared, vocab_size):
@@ -102,8 +102,8 @@ def train_gigabpe(texts: Iterable[Texts], vocab_size: int) -> Tokenizer:
     Raises:
         ValueError: a text holds a vertical tab.
     """
-    with tempfile.TemporaryDirectory() as folder:
-        sample = Path(folder, "sample.txt")
+    with temporary_folder() as folder:
+        sample = folder / "sample.txt"
         _write(sample, texts, every=1)
         return _train_gigabpe(sample, vocab_size)
 

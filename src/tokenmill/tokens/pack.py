@@ -14,7 +14,6 @@ import contextlib
 import hashlib
 import itertools
 import json
-import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -49,6 +48,7 @@ from tokenmill.formats.token_file import (
     write_metadata,
 )
 from tokenmill.formats.tokenizer import TextTokenizer, read_tokenizer
+from tokenmill.temporary import temporary_folder
 from tokenmill.tokens import corpus
 from tokenmill.tokens.corpus import (
     SplitMethod,
@@ -304,8 +304,8 @@ def store_shard(item: Item, *, work: Work) -> tuple[str, PackedShard, bool]:
     key = work.key(item.shard, item.rule)
     if item.earlier and store.has(item.earlier):
         return key, item.earlier, True
-    with tempfile.TemporaryDirectory(prefix="tokenmill-") as folder:
-        target = Path(folder, item.packed_name)
+    with temporary_folder() as folder:
+        target = folder / item.packed_name
         packed = _encoded(item, target, work)
         store.put(target, packed)
     return key, packed, False

@@ -12,7 +12,6 @@ import signal
 import socket
 import subprocess
 import sys
-import tempfile
 import time
 from types import FrameType, TracebackType
 from typing import NoReturn
@@ -24,6 +23,7 @@ from tokenmill.core.errors import UserError
 from tokenmill.display import note
 from tokenmill.model.device import choose_device
 from tokenmill.stage import end_with_parent
+from tokenmill.temporary import temporary_folder
 from tokenmill.training.params import RuntimeParams
 
 SHUTDOWN_SECONDS = 600
@@ -116,7 +116,7 @@ def _launch(count: int) -> None:
 
     SubprocessContext.close = end
     store = _local_store()
-    with tempfile.TemporaryDirectory() as logs:
+    with temporary_folder() as logs:
         config = LaunchConfig(
             min_nodes=1,
             max_nodes=1,
@@ -127,7 +127,7 @@ def _launch(count: int) -> None:
             rdzv_configs={"rank": 0},
             max_restarts=0,
             local_addr="127.0.0.1",
-            logs_specs=DefaultLogsSpecs(log_dir=logs),
+            logs_specs=DefaultLogsSpecs(log_dir=str(logs)),
             signals_to_handle="SIGTERM,SIGINT",
         )
         try:
