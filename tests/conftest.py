@@ -66,7 +66,10 @@ def code_of_models(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 @pytest.fixture(autouse=True)
 def exact_products() -> Iterator[None]:
     """Products of float32 are exact in each test, whatever the one before configured: a processor
-    with bfloat16 tiles (Intel AMX) rounds them where a training may."""
+    with bfloat16 tiles (Intel AMX) rounds them where a training may.
+
+    Afterwards, too, for the next test's fixtures of a wider scope come before this one.
+    """
     _multiply_exactly()
     yield
     _multiply_exactly()

@@ -2,7 +2,8 @@
 file in a bucket may be as large as the disk is.
 
 Each folder is locked as long as its process lives, and with the process, however that ends, the
-system takes the lock off. So a folder without a lock is nobody's.
+system takes the lock off. So a folder without a lock is nobody's. flock locks the folder itself,
+also against other threads of this process.
 """
 
 import contextlib
