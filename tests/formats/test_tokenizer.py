@@ -97,6 +97,13 @@ def test_transformers_reads_the_same_file(bpe: TextTokenizer, bpe_file: Path) ->
         (lambda text: _edit(text, pre_tokenizer=None), "neither byte-level BPE nor"),
         (lambda text: _renamed(text, "ÿ", "€"), "stands for no bytes"),
         (lambda text: _renamed(text, "ÿ", ""), "stands for no bytes"),
+        (lambda text: _edit(text, decoder=None), "neither byte-level BPE nor"),
+        (lambda text: _model(text, dropout=0.5), "neither byte-level BPE nor"),
+        (lambda text: _model(text, end_of_word_suffix="</w>"), "neither byte-level BPE nor"),
+        (lambda text: _model(text, continuing_subword_prefix="##"), "is not a tokenizer"),
+        (lambda text: _renamed(text, "ÿ", "ab"), "no token for 1 of the 256 bytes"),
+        (lambda text: _added(text, special=False), r"no special token <\|endoftext\|>"),
+        (lambda text: _added(text, content="<user>"), "adds '<user>', which is not special"),
     ],
 )
 def test_damaged_or_foreign_file_is_refused(
@@ -113,6 +120,25 @@ def _renamed(text: str, token: str, other: str) -> str:
     content = json.loads(text)
     content["model"]["vocab"][other] = content["model"]["vocab"].pop(token)
     return json.dumps(content)
+
+
+def _model(text: str, **parts: object) -> str:
+    content = json.loads(text)
+    return json.dumps(content | {"model": content["model"] | parts})
+
+
+def _added(text: str, content: str = END_OF_TEXT, *, special: bool = False) -> str:
+    """With a token added, or another kind of the same token."""
+    layout = json.loads(text)
+    token = layout["added_tokens"][0] | {"content": content, "special": special}
+    if content == END_OF_TEXT:
+        layout["added_tokens"][0] = token
+    else:
+        number = len(
+            layout["model"]["vocab"].keys() | {t["content"] for t in layout["added_tokens"]}
+        )
+        layout["added_tokens"].append(token | {"id": number})
+    return json.dumps(layout)
 
 
 def _edit(text: str, **parts: object) -> str:

@@ -171,25 +171,19 @@ def parse_tokenizer(content: bytes, file: Path, way_out: str = "") -> TextTokeni
     try:
         backend = Tokenizer.from_buffer(content)
         layout = json.loads(content)
-    except Exception as error:  # `tokenizers` raises bare Exception
+    except (KeyboardInterrupt, SystemExit):
+        raise
+    except BaseException as error:  # `tokenizers` raises bare Exception, and a panic is none
         raise UserError(f"{file} is not a tokenizer ({first_line(error)}); {way_out}.") from None
     vocabulary = backend.get_vocab(with_added_tokens=True)
-    special = {token.content for token in backend.get_added_tokens_decoder().values()}
-    if missing := [token for token in SPECIAL_TOKENS if token not in special]:
-        raise UserError(f"{file} has no special token {missing[0]}; {way_out}.")
-    if set(vocabulary.values()) != set(range(len(vocabulary))):
-        raise UserError(f"{file} has gaps in its ids; {way_out}.")
     kind = _tokenizer_type(layout)
     if kind is None:
         raise UserError(
             f"{file} is neither byte-level BPE nor a character tokenizer of this project; "
             f"{way_out}."
         )
-    ordinary = [
-        token for token in backend.get_vocab(with_added_tokens=False) if token not in special
-    ]
-    if "" in ordinary or (kind == "bpe" and not set("".join(ordinary)) <= BYTE_OF.keys()):
-        raise UserError(f"{file} has a token that stands for no bytes; {way_out}.")
+    if problem := _problem(backend, kind):
+        raise UserError(f"{file} {problem}; {way_out}.")
     backend.encode_special_tokens = True
     return TextTokenizer(
         type=kind,
@@ -201,20 +195,43 @@ def parse_tokenizer(content: bytes, file: Path, way_out: str = "") -> TextTokeni
     )
 
 
+def _problem(backend: Tokenizer, kind: TokenizerType) -> str | None:
+    """Why text would not come back from its ids, or not have the same ids for every reader of the
+    file; None if all is well."""
+    ids = backend.get_vocab(with_added_tokens=True).values()
+    added = backend.get_added_tokens_decoder().values()
+    special = {token.content for token in added if token.special}
+    ordinary = backend.get_vocab(with_added_tokens=False).keys() - special
+    if missing := [token for token in SPECIAL_TOKENS if token not in special]:
+        return f"has no special token {missing[0]}"
+    if set(ids) != set(range(len(ids))):
+        return "has gaps in its ids"
+    if others := sorted(token.content for token in added if not token.special):
+        return f"adds {others[0]!r}, which is not special, so that not every reader would find it"
+    if "" in ordinary or (kind == "bpe" and not set("".join(ordinary)) <= BYTE_OF.keys()):
+        return "has a token that stands for no bytes"
+    if kind == "bpe" and (lacking := BYTE_OF.keys() - ordinary):
+        return f"has no token for {len(lacking)} of the 256 bytes"
+    return None
+
+
 def _tokenizer_type(layout: dict[str, Any]) -> TokenizerType | None:
     """The type, recognised by the parts of the file that decide how text is cut; None for an
     unknown one."""
     model = layout["model"]
     before = layout["pre_tokenizer"]
-    plain = model["type"] == "BPE" and not any(
-        layout[part] for part in ("normalizer", "truncation", "padding")
+    changes_text = any(layout[part] for part in ("normalizer", "truncation", "padding"))
+    changes_pieces = any(
+        model.get(part) for part in ("dropout", "continuing_subword_prefix", "end_of_word_suffix")
     )
+    plain = model["type"] == "BPE" and not changes_text and not changes_pieces
     if (
         plain
         and before
         and before["type"] == "ByteLevel"
         and before["use_regex"]
         and not before["add_prefix_space"]
+        and (layout["decoder"] or {}).get("type") == "ByteLevel"
     ):
         return "bpe"
     if plain and not before and not model["merges"]:
