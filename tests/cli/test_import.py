@@ -3,12 +3,14 @@ start from."""
 
 import importlib
 import json
+import re
 from pathlib import Path
 from typing import Any, get_args
 
 import pytest
 import torch
-from tokenizers import Tokenizer, models, pre_tokenizers
+from safetensors.torch import load_file, save_file
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
 from tests.evaluation.trained import make_tokenizer_file
 from tests.runs.test_export import NOTHING, TEXT, checkpoint_in
@@ -62,6 +64,7 @@ def without_turns(checkpoint: FoundModel) -> None:
     vocabulary = {token: number for number, token in enumerate(alphabet)}
     tokenizer = Tokenizer(models.BPE(vocab=vocabulary, merges=[]))
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
     add_special_tokens(tokenizer, [END_OF_TEXT])
     checkpoint.tokenizer.write_text(tokenizer.to_str())
 
@@ -178,6 +181,52 @@ def test_weights_that_are_not_finite_are_refused(tmp_path: Path):
     theirs.transformer.wpe.weight.data[3, 3] = float("nan")
     theirs.save_pretrained(checkpoint.folder)
     with pytest.raises(UserError, match=r"wpe\.weight"):
+        adopt(checkpoint, tmp_path / "start")
+
+
+def test_weights_of_this_project_must_be_finite_too(tmp_path: Path):
+    checkpoint = checkpoint_in(tmp_path, "gpt2", "bpe")
+    export(checkpoint, NOTHING, tmp_path / "out")
+    weights = load_file(tmp_path / "out/model.safetensors")
+    weights["lm_head.weight"][3, 3] = float("inf")
+    save_file(weights, tmp_path / "out/model.safetensors")
+    with pytest.raises(UserError, match=r"lm_head\.weight holds numbers that are not finite"):
+        adopt(FoundModel("x", tmp_path / "out", checkpoint.tokenizer), tmp_path / "start")
+
+
+@pytest.mark.parametrize(
+    ("dtype", "message"),
+    [(torch.bfloat16, None), (torch.int32, "int32"), (torch.cfloat, "complex")],
+)
+def test_weights_become_float32_or_are_refused(
+    dtype: torch.dtype, message: str | None, tmp_path: Path
+):
+    checkpoint = checkpoint_in(tmp_path, "gpt2", "bpe")
+    export(checkpoint, NOTHING, tmp_path / "out")
+    file = tmp_path / "out/model.safetensors"
+    save_file({name: weight.to(dtype) for name, weight in load_file(file).items()}, file)
+    found = FoundModel("x", tmp_path / "out", checkpoint.tokenizer)
+    if message:
+        with pytest.raises(UserError, match=message):
+            adopt(found, tmp_path / "start")
+        return
+    adopt(found, tmp_path / "start")
+    taken = load_file(tmp_path / "start/model.safetensors")
+    assert {weight.dtype for weight in taken.values()} == {torch.float32}
+
+
+def test_a_tensor_too_many_or_too_few_is_named_where_it_is(tmp_path: Path):
+    checkpoint, _ = published(tmp_path)
+    file = checkpoint.folder / "model.safetensors"
+    weights = load_file(file)
+    save_file(weights | {"v_head.weight": torch.zeros(2, 32)}, file)
+    with pytest.raises(UserError, match=rf"{re.escape(str(file))} holds transformer\.v_head"):
+        adopt(checkpoint, tmp_path / "start")
+    del weights["transformer.ln_f.bias"]
+    save_file(weights, file)
+    with pytest.raises(
+        UserError, match=rf"{re.escape(str(file))} holds no transformer\.ln_f\.bias"
+    ):
         adopt(checkpoint, tmp_path / "start")
 
 

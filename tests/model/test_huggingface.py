@@ -8,10 +8,12 @@ from typing import Any
 
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 
 from tests.model.small import ARCHITECTURES, small_config
 from tokenmill.core.errors import UserError
 from tokenmill.core.files import sha256_of, write_json
+from tokenmill.model import huggingface
 from tokenmill.model.gpt import GPT, build
 from tokenmill.model.huggingface import (
     CONFIG,
@@ -121,16 +123,27 @@ def test_a_missing_foreign_or_damaged_config_is_named(model: GPT, tmp_path: Path
         read_config(tmp_path)
 
 
-@pytest.mark.parametrize("change", [{"n_layer": 4000}, {"n_embd": 65_536}, {"vocab_size": 10**7}])
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"n_layer": 4000},
+        {"n_embd": 65_536},
+        {"vocab_size": 10**7},
+        {"n_embd": 65_536, "vocab_size": 8},  # as many numbers as the spare tensor has
+    ],
+)
 def test_a_config_larger_than_the_weights_builds_no_model(
-    change: dict[str, int], model: GPT, tmp_path: Path
+    change: dict[str, int], model: GPT, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     save_weights(model, tmp_path)
+    tensors = load_file(tmp_path / WEIGHTS)
+    save_file(tensors | {"spare": torch.zeros(8 * 65_536, dtype=torch.int8)}, tmp_path / WEIGHTS)
+    monkeypatch.setattr(huggingface, "empty_model", pytest.fail)
     content = json.loads((tmp_path / CONFIG).read_text())
     (tmp_path / CONFIG).write_text(
         json.dumps(content | {"tokenmill": content["tokenmill"] | change})
     )
-    with pytest.raises(UserError, match=r"is smaller than the model"):
+    with pytest.raises(UserError, match=r"is smaller than the model|of shape"):
         load_model(tmp_path)
 
 

@@ -11,7 +11,6 @@ import argparse
 import os
 import re
 import shlex
-import shutil
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from tokenmill.cli.main import Parser, file_name
 from tokenmill.core import paths
 from tokenmill.core.errors import UserError, first_line
-from tokenmill.core.files import read_bytes, write_directory, write_json, write_text
+from tokenmill.core.files import read_bytes, write_directory, write_text
 from tokenmill.display import passed_on, say
 
 if TYPE_CHECKING:
@@ -28,6 +27,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from tokenmill.model.config import ModelConfig
+    from tokenmill.model.gpt import GPT
     from tokenmill.runs.find import FoundModel
 
 WAY_OUT = "training cannot start from it; take another model"
@@ -142,12 +142,11 @@ def adopt(checkpoint: "FoundModel", target: Path) -> "ModelConfig":
         UserError: `target` is taken, a file is missing or damaged, or training cannot start from
             the model.
     """
-    import safetensors.torch  # noqa: PLC0415 (seconds of PyTorch, as the next four)
-
+    # PyTorch alone takes seconds
     from tokenmill.formats.records import read_record  # noqa: PLC0415
     from tokenmill.formats.tokenizer import parse_tokenizer  # noqa: PLC0415
-    from tokenmill.model.huggingface import hf_config, load_model  # noqa: PLC0415
-    from tokenmill.model.manifest import CONFIG, WEIGHTS, read_config  # noqa: PLC0415
+    from tokenmill.model.huggingface import load_model, model_of, save_weights  # noqa: PLC0415
+    from tokenmill.model.manifest import CONFIG, WEIGHTS  # noqa: PLC0415
 
     if os.path.lexists(target):
         raise UserError(f"{target} exists; give another --name, or remove it and {target}.dvc.")
@@ -156,29 +155,37 @@ def adopt(checkpoint: "FoundModel", target: Path) -> "ModelConfig":
     backend, way_out = _read_backend(checkpoint.tokenizer), WAY_OUT
     with write_directory(target) as folder:
         if described.get("tokenmill") is not None:
-            load_model(source)  # compares it with the hashes beside it
-            config = read_config(source)
-            _check_size(backend, checkpoint.tokenizer, config)
+            model = load_model(source)  # compares it with the hashes beside it
+            _check_size(backend, checkpoint.tokenizer, model.config)
             way_out = f"train it again with `dvc repro`: {WAY_OUT}"
-            shutil.copyfile(source / WEIGHTS, folder / WEIGHTS)
         elif described.get("model_type") == "gpt2":
             published = _gpt2_config(source / CONFIG)
             config = _with_turns(backend, checkpoint.tokenizer, published)
             weights = _with_rows(
                 _gpt2_weights(source / WEIGHTS), config.vocab_size - published.vocab_size
             )
-            safetensors.torch.save_file(weights, folder / WEIGHTS, metadata={"format": "pt"})
+            model = model_of(config, weights, source / WEIGHTS)
         else:
             raise UserError(
                 f"{source / CONFIG} is of model_type {described.get('model_type')!r}, not gpt2; "
                 f"{WAY_OUT}."
             )
-        write_json(folder / CONFIG, hf_config(config))
+        _check_finite(model, source / WEIGHTS)
+        save_weights(model, folder)
         content = backend.to_str(pretty=True) + "\n"
         parse_tokenizer(content.encode(), checkpoint.tokenizer, way_out)
         write_text(folder / paths.TOKENIZER.name, content)
-        load_model(folder)
-    return config
+    return model.config
+
+
+def _check_finite(model: "GPT", path: Path) -> None:
+    from tokenmill.model.huggingface import hf_name  # noqa: PLC0415 (PyTorch)
+
+    for name, parameter in model.named_parameters():
+        if not parameter.isfinite().all():
+            raise UserError(
+                f"{path}: {hf_name(model, name)} holds numbers that are not finite; {WAY_OUT}."
+            )
 
 
 def _gpt2_config(path: Path) -> "ModelConfig":
@@ -209,8 +216,8 @@ def _gpt2_config(path: Path) -> "ModelConfig":
 
 
 def _gpt2_weights(path: Path) -> dict[str, "Tensor"]:
-    """The weights under the names of `GPT2LMHeadModel`, in float32, with a head of its own instead
-    of the embedding's weights."""
+    """The weights under the names of `GPT2LMHeadModel`, with a head of its own instead of the
+    embedding's weights."""
     from tokenmill.model.gpt import model_class  # noqa: PLC0415 (PyTorch)
     from tokenmill.model.huggingface import read_weights  # noqa: PLC0415
 
@@ -224,7 +231,7 @@ def _gpt2_weights(path: Path) -> dict[str, "Tensor"]:
         theirs for ours, theirs in model_class("gpt2").hf_names if not ours.startswith(".")
     )
     tensors = {
-        name if name.startswith(known) else f"transformer.{name}": tensor.float().contiguous()
+        name if name.startswith(known) else f"transformer.{name}": tensor
         for name, tensor in read_weights(path).items()
         if not name.endswith(
             (".attn.bias", ".attn.masked_bias")
@@ -232,8 +239,6 @@ def _gpt2_weights(path: Path) -> dict[str, "Tensor"]:
     }
     if EMBEDDING in tensors:
         tensors.setdefault(HEAD, tensors[EMBEDDING].clone())
-    if broken := sorted(name for name, tensor in tensors.items() if not tensor.isfinite().all()):
-        raise UserError(f"{path}: {broken[0]} holds numbers that are not finite; {WAY_OUT}.")
     return tensors
 
 
@@ -265,9 +270,9 @@ def _read_backend(file: Path) -> "Tokenizer":
 
     try:
         backend = Tokenizer.from_buffer(read_bytes(file))
-    except (OSError, UserError):
+    except (OSError, UserError, KeyboardInterrupt, SystemExit):
         raise
-    except Exception as error:  # `tokenizers` raises bare Exception
+    except BaseException as error:  # `tokenizers` raises bare Exception, and a panic is none
         raise UserError(f"{file} is not a tokenizer ({first_line(error)}); {WAY_OUT}.") from None
     backend.no_truncation()
     backend.no_padding()
