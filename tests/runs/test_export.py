@@ -138,6 +138,9 @@ def test_chat_template_gives_the_ids_of_training(tmp_path: Path):
         return published.apply_chat_template(messages_of(turns), return_dict=True, **options)
 
     assert ids_of(TOLD)["input_ids"] == tokenizer.encode_document(render_chat(TOLD))
+    parts = [{"type": "text", "text": "one"}, {"type": "image"}, {"type": "text", "text": "two"}]
+    of_parts = published.apply_chat_template([{"role": "user", "content": parts}], return_dict=True)
+    assert of_parts["input_ids"] == tokenizer.encode_document(render_chat([("user", "one\ntwo")]))
     asked = ids_of(TOLD[:2], add_generation_prompt=True)["input_ids"]
     assert asked == tokenizer.encode_document(chat_prompt(TOLD[:2]))
     found = ids_of(TOLD, return_assistant_tokens_mask=True)

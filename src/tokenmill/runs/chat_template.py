@@ -12,7 +12,8 @@ def chat_template(*, marks_answers: bool) -> str:
     and so is the end of its turn.
 
     transformers needs these blocks for `return_assistant_tokens_mask`, and TRL for
-    `assistant_only_loss`; other readers of templates do not know them.
+    `assistant_only_loss`; other readers of templates do not know them. Of a content that is a list
+    of parts, it then takes the texts; other readers join them before they render.
 
     A reader parses the rendered text, so the spelling of a special token in a message would become
     that token. Therefore it gets a space after its first character, as in `< |turn_end|>`, and no
@@ -24,16 +25,23 @@ def chat_template(*, marks_answers: bool) -> str:
     answer = starts["assistant"]
     begin_answer = "{% generation %}" if marks_answers else ""
     end_answer = "{% endgeneration %}" if marks_answers else ""
+    texts_of_parts = (
+        "{%- if said is not string -%}"
+        "{%- set said = (said or []) | map(attribute='text') | select('string') | join('\\n') -%}"
+        "{%- endif -%}"
+    )
     return (
         f"{{%- set roles = {json.dumps(ROLES)} -%}}{{%- set starts = {json.dumps(starts)} -%}}"
-        "{%- for message in messages if message['content'] | trim -%}"
+        "{%- for message in messages -%}{%- set said = message['content'] -%}"
+        f"{texts_of_parts if marks_answers else ''}"
+        "{%- if said | trim -%}"
         "{%- set role = roles.get(message['role'] | lower) -%}"
         "{%- set name = '' if role else (message['role'] | trim | capitalize + ': ') -%}"
-        f"{{%- set content = (name + message['content'] | trim){broken} + '{end}' -%}}"
+        f"{{%- set content = (name + said | trim){broken} + '{end}' -%}}"
         "{%- if role == 'assistant' -%}"
         f"{{{{- '{answer}' -}}}}{begin_answer}{{{{- content -}}}}{end_answer}"
         "{%- else -%}"
         "{{- starts[role or 'user'] + content -}}"
-        "{%- endif -%}{%- endfor -%}"
+        "{%- endif -%}{%- endif -%}{%- endfor -%}"
         f"{{%- if add_generation_prompt -%}}{{{{- '{answer}' -}}}}{{%- endif -%}}"
     )
