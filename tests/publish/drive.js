@@ -15,6 +15,7 @@ const TASKS = `({
   },
   encode: ({ text }) => tokenizer.plain(text),
   chat: ({ messages }) => tokenizer.chat(messages),
+  newest: ({ messages, limit }) => tokenizer.newest(messages, limit),
   unknown: ({ text }) => tokenizer.unknown(text),
   decode: ({ ids }) => {
     const spelling = new Spelling(tokenizer);

@@ -84,6 +84,19 @@ def test_conversations_are_equal(taken: Node, tokenizer: TextTokenizer, data: st
         assert taken.ask("chat", messages=asked) == expected
 
 
+@settings(max_examples=30, deadline=None)
+@given(
+    turns=st.lists(st.text("ab ", max_size=12), max_size=6),
+    limit=st.integers(min_value=1, max_value=40),
+)
+def test_the_newest_messages_that_fit_are_kept(taken: Node, turns: list[str], limit: int):
+    messages = [{"role": "user", "content": text} for text in turns]
+    rest = messages
+    while len(rest) > 1 and len(taken.ask("chat", messages=rest)) > limit:
+        rest = rest[1:]
+    assert taken.ask("newest", messages=messages, limit=limit) == rest
+
+
 def test_a_long_word_is_encoded(taken: Node, tokenizer: TextTokenizer):
     text = "a" * 10_000
     assert taken.ask("encode", text=text) == tokenizer.encode(text)

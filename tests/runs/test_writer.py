@@ -3,6 +3,7 @@
 import dataclasses
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from unittest import mock
 
 import pytest
 
@@ -100,6 +101,16 @@ def test_oldest_turns_are_left_out_where_they_do_not_fit(writer: Writer):
     ]
     assert "".join(stream) == "".join(writer.stream("count?", LIKELIEST, chat=True))
     assert writer.reply([question], LIKELIEST).notes == []
+
+
+def test_each_turn_of_a_long_conversation_is_read_once(writer: Writer):
+    """And of those that do not fit, only the newest."""
+    turns = [{"role": "user", "content": "one two"}] * 1000
+    encode = Writer._encode
+    with mock.patch.object(Writer, "_encode", autospec=True, side_effect=encode) as called:
+        ids, notes = writer._conversation(turns)
+    assert len(ids) <= 32
+    assert called.call_count <= 2 + len(turns) - int(notes[0].split()[1])
 
 
 def test_answer_ends_before_the_next_turn(writer: Writer):

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from tokenmill.core.errors import UserError
 from tokenmill.core.params import DeviceName
 from tokenmill.evaluation.generate import Sampling, generate, generate_batch, transpose_in_memory
-from tokenmill.formats.chat import SHOWN, Document, chat_prompt, plain
+from tokenmill.formats.chat import SHOWN, Document, chat_prompt, plain, render_chat
 from tokenmill.formats.tokenizer import TextTokenizer, read_tokenizer, token_bytes
 from tokenmill.model.device import choose_device
 from tokenmill.model.gpt import GPT
@@ -119,18 +119,23 @@ class Writer:
             if message["content"].strip()
         ]
         limit = self.model.config.context_length // 2
-        dropped = 0
-        while True:
-            ids, notes = self._encode(chat_prompt(turns[dropped:]) if turns else Document(""))
-            if len(ids) <= limit or dropped >= len(turns) - 1:
-                break
-            dropped += 1
+        dropped = len(turns) - self._newest(turns, limit - 1)  # the mark of the answer takes one
+        ids, notes = self._encode(chat_prompt(turns[dropped:]) if turns else Document(""))
         if dropped:
             notes.append(
                 f"The {dropped} oldest of {len(turns)} turns were left out: the model sees "
                 f"{limit} tokens of them."
             )
         return ids, notes
+
+    def _newest(self, turns: Sequence[tuple[str, str]], room: int) -> int:
+        """How many of the newest turns have at most `room` tokens together; at least one, if there
+        is one. Marks divide a text for the tokenizer, so each turn is counted by itself."""
+        for count, turn in enumerate(reversed(turns)):
+            room -= len(self._encode(render_chat([turn]))[0])
+            if room < 0:
+                return max(count, 1)
+        return len(turns)
 
     def _encode(self, prompt: Document) -> tuple[list[int], list[str]]:
         """The ids of a prompt, and notes about what was left out. An empty prompt becomes

@@ -133,6 +133,19 @@ class Tokenizer {
     return [...said, this.turns.assistant];
   }
 
+  /** The newest messages whose ids up to the assistant's next turn are at most `limit`; at least one, if there is
+      one. */
+  newest(messages, limit) {
+    let room = limit - 1; // the assistant's mark
+    let first = messages.length;
+    while (first > 0) {
+      room -= this.chat([messages[first - 1]]).length - 1;
+      if (room < 0) break;
+      first -= 1;
+    }
+    return messages.slice(Math.min(first, Math.max(messages.length - 1, 0)));
+  }
+
   /** The ids of a text to continue. */
   plain(text) {
     return this.encode(text.replace(MARKS, ""));

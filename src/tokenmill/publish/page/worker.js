@@ -57,13 +57,13 @@ function prompted(kind, messages, { tokenizer, model: { context } }) {
   const unknown = tokenizer.unknown(messages.map(({ content }) => content.replace(MARKS, "")).join(""));
   if (unknown) notes.push(`The tokenizer does not know “${unknown}”; left out.`);
   let ids = [];
-  let dropped = 0;
   if (kind === "text") {
     ids = tokenizer.plain(messages[0].content);
   } else {
     const limit = Math.floor(context / 2);
-    ids = tokenizer.chat(messages);
-    while (ids.length > limit && dropped < messages.length - 1) ids = tokenizer.chat(messages.slice(++dropped));
+    const kept = tokenizer.newest(messages, limit);
+    const dropped = messages.length - kept.length;
+    ids = tokenizer.chat(kept);
     if (dropped) notes.push(`The ${dropped} oldest of ${messages.length} turns were left out: the model sees ${limit} tokens of them.`);
   }
   if (ids.length > context) notes.push(`The prompt has ${ids.length} tokens; the model sees the last ${context}.`);
