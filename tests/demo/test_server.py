@@ -122,6 +122,21 @@ def test_connections_that_say_nothing_keep_nobody_out(served: Served):
         assert served.get()
 
 
+def test_a_slow_client_gets_a_whole_answer(served: Served, monkeypatch: pytest.MonkeyPatch):
+    """It takes longer than one piece may take."""
+    monkeypatch.setattr(server.Handler, "timeout", 1.0)
+    monkeypatch.setattr(served.pages, "part", lambda _: "x" * (24 << 20))
+    where = urllib.parse.urlsplit(served.url)
+    with socket.create_connection((where.hostname or "", where.port or 0), timeout=60) as made:
+        made.sendall(f"GET /parts/x.js HTTP/1.0\r\nHost: {where.netloc}\r\n\r\n".encode())
+        taken = 0
+        with made.makefile("rb") as answer:
+            while part := answer.read(1 << 20):
+                taken += len(part)
+                time.sleep(0.1)
+    assert taken > 24 << 20
+
+
 @pytest.mark.parametrize(
     "sent",
     [

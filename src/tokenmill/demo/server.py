@@ -28,7 +28,11 @@ MOST_BYTES = 1 << 16
 """The most bytes of a text to trace. The longest answer has fewer."""
 
 MOST_SECONDS = 30.0
-"""The most seconds until the next byte of a request comes, and until an answer has been taken."""
+"""The most seconds until the next byte of a request comes, and until a piece of an answer has been
+taken."""
+
+PIECE_BYTES = 1 << 16
+"""The size of a piece of an answer."""
 
 MOST_CONNECTIONS = 128
 """The most connections at the same time. The oldest one ends when a further one comes."""
@@ -199,7 +203,8 @@ class Handler(BaseHTTPRequestHandler):
         self.send_header("Content-Length", str(len(content)))
         self.end_headers()
         if self.command != "HEAD":
-            self.wfile.write(content)
+            for start in range(0, len(content), PIECE_BYTES):
+                self.wfile.write(content[start : start + PIECE_BYTES])
 
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 (its name there)
         """Say nothing about requests."""
