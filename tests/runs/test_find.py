@@ -159,9 +159,9 @@ def test_ref_of_an_epoch_finds_the_model_it_measured(
         ({"rev": "epoch-9"}, r"no revision or experiment epoch-9; `dvc repro -sf report`"),
         (
             {"rev": "main", "model": Path("x")},
-            r"--model names one model; leave out --epoch and --rev",
+            r"x is one model; leave out --epoch and --rev",
         ),
-        ({"model": Path("x")}, r"--model x holds no config\.json"),
+        ({"model": Path("x")}, r"x holds no config\.json"),
         ({"tokenizer": Path("x")}, r"--tokenizer goes with --model"),
     ],
 )

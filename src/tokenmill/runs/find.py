@@ -71,7 +71,7 @@ def find_model(
     """
     if model is not None:
         if epoch is not None or rev is not None:
-            raise UserError("--model names one model; leave out --epoch and --rev.")
+            raise UserError(f"{model} is one model; leave out --epoch and --rev.")
         return _in_folder(model, tokenizer, root)
     if tokenizer is not None:
         raise UserError("--tokenizer goes with --model; the other models know their own.")
@@ -133,7 +133,7 @@ def _in_folder(folder: Path, tokenizer: Path | None, root: Path) -> FoundModel:
     the model is in the project."""
     if not (folder / CONFIG).exists():
         raise UserError(
-            f"--model {folder} holds no {CONFIG}: give a folder such as {paths.MODEL / 'epoch-1'}."
+            f"{folder} holds no {CONFIG}: give a folder such as {paths.MODEL / 'epoch-1'}."
         )
     file = tokenizer or folder / paths.TOKENIZER.name
     if (
