@@ -131,6 +131,13 @@ def test_switched_on_later_it_does_not_take_what_is_too_late(here: Path, tokens:
     assert len(outcome.state.epochs) == 2
 
 
+def test_a_run_that_ended_early_has_no_more_epochs_than_asked(here: Path, tokens: Path):
+    changes: dict[str, Any] = {"learning_rate": 1e-30, "early_stopping": 2}
+    run(tokens, here / "longer", epochs=5, **changes)
+    shorter = run(tokens, here / "shorter", epochs=2, **changes)
+    assert len(shorter.state.epochs) == read_manifest(here / "shorter").epochs == 2
+
+
 @pytest.mark.parametrize("changes", [{}, {"validate_every_steps": 2}])
 def test_no_other_validations_than_its_own_end_a_run(
     here: Path, tokens: Path, changes: dict[str, Any]

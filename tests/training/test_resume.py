@@ -101,6 +101,9 @@ def test_checkpoints_beyond_the_end_are_ignored(tmp_path: Path):
     store = store_of(tmp_path / "run", params(4), 15, 20, 21, 40)
     assert step_of(find(store, params(2))) == 20
     assert step_of(find(store_of(tmp_path / "other", params(4), 30, 40), params(2))) is None
+    four, two = (train_params(epochs=epochs, target_loss=3.0) for epochs in (4, 2))
+    ended = store_of(tmp_path / "ended", four, 35, validated=[35])
+    assert step_of(find(ended, two)) is None
 
 
 @pytest.mark.parametrize(

@@ -87,7 +87,7 @@ def _candidates(
     newest: Checkpoint | None = None
     for checkpoint in checkpoints:
         then = params_at_checkpoint(train, checkpoint)
-        end = checkpoint.state.ends_at(train) or work.steps
+        end = min(work.steps, checkpoint.state.ends_at(train) or work.steps)
         if checkpoint.step > end or _may_have_missed_the_end(checkpoint.state, then, work):
             continue
         # Exact: a run from scratch with today's parameters reaches this same checkpoint.
