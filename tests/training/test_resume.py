@@ -72,6 +72,29 @@ def test_wsd_continues_from_before_the_decay(tmp_path: Path):
     assert "the decay of 4 epochs had not begun" in point.sentence
 
 
+@pytest.mark.parametrize(
+    ("before", "last", "now", "words"),
+    [
+        (4, 38, 6, "the decay of 4 epochs had not begun): 3 epochs done, 3 to go"),
+        (
+            5001,
+            50_010,
+            6100,
+            "the decay of 5,001 epochs had not begun): 3,750.8 epochs done, 2,349.2 to go",
+        ),
+    ],
+)
+def test_epochs_of_a_decay_are_those_of_its_run(
+    tmp_path: Path, before: int, last: int, now: int, words: str
+):
+    """Also of a run that was killed in its decay."""
+    old, new = (params(epochs, type="wsd") for epochs in (before, now))
+    begin = workload(old, steps_per_epoch=PER_EPOCH).pre_decay_step
+    assert begin
+    point = find(store_of(tmp_path / "run", old, begin, last), new)
+    assert point.sentence.endswith(words)
+
+
 def test_cosine_continues_inexactly_and_says_so(tmp_path: Path):
     four = params(4, type="cosine")
     six = params(6, type="cosine")

@@ -228,6 +228,11 @@ class TrainParams(Section):
             )
         return self.learning_rate
 
+    @property
+    def horizon(self) -> int:
+        """The epochs over which the schedule goes."""
+        return self.schedule.horizon_epochs or self.epochs
+
 
 class CheckpointParams(Section):
     """The section `runtime.checkpoint`."""

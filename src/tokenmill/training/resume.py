@@ -131,15 +131,14 @@ def params_at_checkpoint(train: TrainParams, checkpoint: Checkpoint) -> TrainPar
 
 def _exact_sentence(checkpoint: Checkpoint, newer: Checkpoint | None, work: Workload) -> str:
     done = checkpoint.step / work.steps_per_epoch
-    total = work.train.epochs
-    why = (
-        f" (where the decay of {newer.step / work.steps_per_epoch:.2g} epochs had not begun)"
-        if newer
-        else ""
-    )
+    to_go = work.train.epochs - done
+    why = ""
+    if newer:
+        then = params_at_checkpoint(work.train, newer)
+        why = f" (where the decay of {then.horizon:,} epochs had not begun)"
     return (
-        f"continuing from step {checkpoint.step:,} of {work.steps:,}{why}: {done:.3g} epochs done, "
-        f"{total - done:.3g} to go"
+        f"continuing from step {checkpoint.step:,} of {work.steps:,}{why}: "
+        f"{round(done, 2):,g} epochs done, {round(to_go, 2):,g} to go"
     )
 
 

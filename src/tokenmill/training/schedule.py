@@ -243,7 +243,7 @@ def lr_at(step: int, *, train: TrainParams, steps_per_epoch: int) -> float:
     if schedule.type == "power":
         constant = schedule.constant_steps or max(schedule.warmup_steps, 1)
         return peak * min(1.0, constant / (step + 1)) ** schedule.power
-    horizon = (schedule.horizon_epochs or train.epochs) * steps_per_epoch
+    horizon = train.horizon * steps_per_epoch
     begin = (
         schedule.warmup_steps
         if schedule.type == "cosine"
