@@ -213,6 +213,21 @@ def test_more_epochs_of_a_cosine_differ_and_it_says_so(here: Path, tokens: Path,
     assert len(outcome.state.epochs) == 4
 
 
+@pytest.mark.parametrize("horizon", [None, 4])
+def test_what_continues_from_an_inexact_run_says_so_too(
+    here: Path, tokens: Path, said: io.StringIO, horizon: int | None
+):
+    """Also after its advice, to fix the horizon."""
+    run(tokens, here / "two", epochs=2, schedule={"type": "cosine"})
+    run(tokens, here / "four", epochs=4, schedule={"type": "cosine"})
+    said.truncate(0)
+    run(tokens, here / "again", epochs=4, schedule={"type": "cosine", "horizon_epochs": horizon})
+    assert (
+        "continuing from step 20 of 20 with the learning rates of a cosine schedule over 4 epochs; "
+        "earlier steps followed another one, so the result differs" in said.getvalue()
+    )
+
+
 @pytest.mark.parametrize(
     "schedule", [{"decay_fraction": 1.0, "warmup_steps": 0}, {"warmup_steps": 99}]
 )

@@ -44,12 +44,13 @@ class ResumePoint:
 
 
 def find_resume_point(store: CheckpointStore, work: Workload, *, say: Say) -> ResumePoint:
-    """Find the newest exact checkpoint; else the newest one of a run over fewer epochs; else none.
+    """Find the newest exact checkpoint; else the newest one of a run over fewer epochs, or of one
+    that continued from such a checkpoint; else none.
 
     A checkpoint is exact if every step that led to it has the same learning rate under today's
     parameters. With a schedule over all epochs (cosine), more epochs change the rates from early
     on. Then the run continues from the newest checkpoint with the new rates, and the sentence says
-    that the result differs from a run in one go.
+    that the result differs from a run in one go. So do those of all later runs.
 
     Fewer epochs, or only another horizon, are another run, which starts before all such
     checkpoints. With early stopping or a target loss, a checkpoint after the end of training is not
@@ -61,15 +62,16 @@ def find_resume_point(store: CheckpointStore, work: Workload, *, say: Say) -> Re
         return ResumePoint(exact, _exact_sentence(exact, newest, work))
     if newest is None:
         return ResumePoint(None, "starting from scratch")
-    then = params_at_checkpoint(train, newest)
+    before, now = params_at_checkpoint(train, newest).horizon, train.horizon
+    differs = "earlier steps followed another one"
+    if before != now:
+        differs = f"the steps before followed one over {before:,}"
     return ResumePoint(
         newest,
         f"continuing from step {newest.step:,} of {work.steps:,} with the learning rates of a "
-        f"{train.schedule.type} schedule over {train.schedule.horizon_epochs or train.epochs} "
-        "epochs; the steps before followed one over "
-        f"{then.schedule.horizon_epochs or then.epochs}, so the result differs from a run in one "
-        "go. For an exact continuation use train.schedule.type constant, power or wsd, or fix "
-        "train.schedule.horizon_epochs",
+        f"{train.schedule.type} schedule over {now:,} epochs; {differs}, so the result differs "
+        "from a run in one go. For an exact continuation use train.schedule.type constant, power "
+        "or wsd, or fix train.schedule.horizon_epochs",
     )
 
 
@@ -82,7 +84,8 @@ def best_checkpoint(checkpoints: Iterable[Checkpoint], work: Workload) -> Checkp
 def _candidates(
     checkpoints: Iterable[Checkpoint], work: Workload
 ) -> tuple[Checkpoint | None, Checkpoint | None]:
-    """The newest exact checkpoint, and the newest one after it of a run over fewer epochs."""
+    """The newest exact checkpoint, and the newest one after it from which a run continues if none
+    is exact."""
     train = work.train
     newest: Checkpoint | None = None
     for checkpoint in checkpoints:
@@ -90,14 +93,26 @@ def _candidates(
         end = min(work.steps, checkpoint.state.ends_at(train) or work.steps)
         if checkpoint.step > end or _may_have_missed_the_end(checkpoint.state, then, work):
             continue
-        # Exact: a run from scratch with today's parameters reaches this same checkpoint.
-        if checkpoint.step == first_difference(
+        agrees = checkpoint.step == first_difference(
             then, train, steps_per_epoch=work.steps_per_epoch, before=checkpoint.step
-        ):
+        )
+        # Exact: a run from scratch with today's parameters reaches this same checkpoint.
+        if agrees and _has_rates_of(checkpoint.state, work):
             return checkpoint, newest
-        if then.epochs < train.epochs:
+        if agrees or then.epochs < train.epochs:
             newest = newest or checkpoint
     return None, newest
+
+
+def _has_rates_of(state: RunState, work: Workload) -> bool:
+    """Whether all rows so far have the learning rates of today's parameters; those before a
+    continuation that was not exact have others."""
+    # The cosine of another machine may round otherwise
+    tolerance = 1e-9 * work.train.peak
+    return all(
+        abs(row.learning_rate - work.learning_rate_at(row.step - 1)) <= tolerance
+        for row in (*state.steps, *state.epochs)
+    )
 
 
 def _may_have_missed_the_end(state: RunState, then: TrainParams, work: Workload) -> bool:
