@@ -54,6 +54,20 @@ def test_run_learns_and_writes_all_its_files(here: Path, tokens: Path):
     assert load_model(here / "model" / "epoch-4").config == model_config()
 
 
+@pytest.mark.parametrize(
+    ("batch", "words"),
+    [
+        (4, "4 sequences x 1 x 8 tokens = 32 tokens\n  run        5 steps x 2 epochs = 10 steps,"),
+        (64, "19 sequences x 8 tokens = 152 tokens\n  run        1 step x 2 epochs = 2 steps,"),
+    ],
+)
+def test_the_start_says_what_a_step_sees(
+    here: Path, tokens: Path, said: io.StringIO, batch: int, words: str
+):
+    run(tokens, here / "model", batch_size=batch)
+    assert words in said.getvalue()
+
+
 def test_another_project_in_the_environment_is_left_alone(
     here: Path, tokens: Path, monkeypatch: pytest.MonkeyPatch
 ):

@@ -160,6 +160,13 @@ def test_workload_counts_steps_and_tokens():
     ] == [4, 4, 1]
 
 
+def test_a_step_sees_no_more_than_the_text():
+    work = replace(
+        workload(train_params(batch_size=64), steps_per_epoch=1), tokens=19 * CONTEXT + 1
+    )
+    assert (work.tokens_per_step, work.steps_per_epoch) == (19 * CONTEXT, 1)
+
+
 def sequences_of(count: int, *, context: int = 4, left_over: int = 0) -> Sequences:
     tokens = torch.arange(count * context + 1 + left_over, dtype=torch.int32)
     return Sequences(tokens, context_length=context, device=CPU)

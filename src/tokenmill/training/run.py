@@ -345,11 +345,14 @@ def run_summary(work: Workload, setup: Setup, parameters: int) -> list[tuple[str
         f"{model.n_embd} wide, context {model.context_length}"
     )
     sequences = f"{train.batch_size} sequences x {train.gradient_accumulation_steps}"
+    if work.steps_per_epoch == 1:
+        sequences = counted(work.sequences, "sequence")
     batch = f"{sequences} x {model.context_length} tokens"
     named = f"{model.architecture}, {parameters:,} parameters: {shape}"
     devices = f"{setup.group.size} x " if setup.group.size > 1 else ""
     steps = (
-        f"{work.steps_per_epoch:,} steps x {counted(train.epochs, 'epoch')} = {work.steps:,} steps"
+        f"{counted(work.steps_per_epoch, 'step')} x {counted(train.epochs, 'epoch')} = "
+        f"{counted(work.steps, 'step')}"
     )
     mixture = [("mixture", seen_in_words(work.seen))] if work.seen else []
     return [

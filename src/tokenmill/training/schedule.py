@@ -155,13 +155,13 @@ class Workload:
 
     @property
     def sequences_per_step(self) -> int:
-        """Sequences that an optimizer step sees on all devices together."""
+        """Sequences that an optimizer step sees on all devices together, if there are as many."""
         return self.train.batch_size * self.train.gradient_accumulation_steps
 
     @property
     def tokens_per_step(self) -> int:
         """Tokens that an optimizer step sees."""
-        return self.sequences_per_step * self.config.context_length
+        return min(self.sequences_per_step, self.sequences) * self.config.context_length
 
     @property
     def sequences(self) -> int:
