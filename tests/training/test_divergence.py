@@ -105,6 +105,20 @@ def test_an_update_that_breaks_the_weights_is_not_kept(here: Path, tokens: Path)
     assert not (here / "model").exists()
 
 
+@pytest.mark.parametrize("every", [None, 1])
+def test_broken_weights_are_no_checkpoint(here: Path, tokens: Path, every: int | None):
+    message = diverged(
+        tokens,
+        here / "model",
+        learning_rate=1e38,
+        schedule={"warmup_steps": 0},
+        runtime={"checkpoint": {"every_steps": every}},
+    )
+    assert "in step 2," in message
+    assert "there was no checkpoint yet" in message
+    assert checkpoints(here) == []
+
+
 def test_damaged_weights_leave_their_checkpoint(
     here: Path, tokens: Path, monkeypatch: pytest.MonkeyPatch
 ):

@@ -388,15 +388,25 @@ def ends_early(run: Training) -> int | None:
 
 
 def save_checkpoint(run: Training, losses: Losses) -> None:
-    """Begin to write a checkpoint, after all losses up to here were read and are finite."""
+    """Begin to write a checkpoint, after all losses up to here were read and are finite.
+
+    Weights that the last update broke are not saved. The next loss ends the run.
+    """
     losses.read()
     with run.saver.timed():
         model = whole_model(run.model)
         optimizer = run.optimizer.state()
-        if run.group.is_main:
+        if run.group.is_main and is_finite(model):
             resumable = run.work.train.model_dump(include=RESUMABLE_KEYS)
             copied = run.saver.save(run.state, model, optimizer, resumable, owned=run.group.shards)
             run.optimizer.update_after(copied)
+
+
+def is_finite(model: GPT) -> bool:
+    """Whether all weights are finite. Their maximum norm tells it without a copy."""
+    return all(
+        torch.linalg.vector_norm(value, torch.inf).isfinite().item() for value in model.parameters()
+    )
 
 
 def end_stopped(run: Training, timing: Timing, reason: str | None) -> NoReturn:
