@@ -216,6 +216,37 @@ def test_a_full_disk_does_not_stop_training(here: Path, monkeypatch: pytest.Monk
     files.close(finished=False)
 
 
+def test_rows_that_a_full_disk_cut_are_written_later(here: Path, monkeypatch: pytest.MonkeyPatch):
+    resource = pytest.importorskip("resource")
+    monkeypatch.setattr(history, "WRITE_EVERY", 0.0)
+    files = started(here / "live", RunState(steps=STEPS[:1]))
+    table = here / "live/steps.csv"
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (table.stat().st_size + 5, before[1]))
+    try:
+        files.add(STEPS[1])
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert not table.read_text().endswith("\n")
+    files.add(STEPS[2])
+    assert read_live_rows(here / "live", StepRow) == STEPS
+
+
+def test_a_live_table_that_was_removed_comes_back(here: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(history, "WRITE_EVERY", 0.0)
+    files = started(here / "live", RunState(steps=STEPS[:1]))
+    (here / "live/steps.csv").unlink()
+    for row in STEPS[1:]:
+        files.add(row)
+    assert read_live_rows(here / "live", StepRow) == STEPS
+
+
+def test_a_run_that_did_not_start_leaves_the_rows_of_the_last(here: Path):
+    started(here / "live", RunState(steps=STEPS))
+    LiveFiles(here / "live").close()
+    assert read_live_rows(here / "live", StepRow) == STEPS
+
+
 @pytest.mark.parametrize("value", [0, -1, math.nan, math.inf, 10**400, True, None])
 @pytest.mark.parametrize("name", ["pid", "started", "began", "steps", "steps_per_epoch"])
 def test_a_run_of_impossible_numbers_is_refused(name: str, value: object, here: Path):

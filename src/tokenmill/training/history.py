@@ -249,8 +249,11 @@ def train_metrics(row: EpochRow, *, parameters: int) -> dict[str, float]:
 
 def write_rows(path: Path, kind: type[Row], rows: Sequence[Row]) -> None:
     """Write rows as CSV, with six significant digits."""
-    head = ",".join(column.name for column in fields(kind)) + "\n"
-    write_text(path, head + "".join(map(_csv, rows)))
+    write_text(path, _head(kind) + "".join(map(_csv, rows)))
+
+
+def _head(kind: type[EpochRow | StepRow | ValidationRow]) -> str:
+    return csv_line(column.name for column in fields(kind))
 
 
 def _csv(row: EpochRow | StepRow | ValidationRow) -> str:
@@ -302,6 +305,8 @@ class LiveFiles:
         self._folder = folder
         self._run: LiveRun | None = None
         self._rows: list[StepRow | ValidationRow] = []
+        # How many of the rows the tables have; None if the tables are to be written anew
+        self._written: int | None = 0
         self._written_at = 0.0
 
     def start(
@@ -332,13 +337,12 @@ class LiveFiles:
             ValidationRow(row.step, row.epoch, row.val_loss, row.val_bits_per_byte)
             for row in state.epochs
         ]
+        self._rows = [*state.steps, *sorted([*state.validations, *ends], key=lambda row: row.step)]
         with contextlib.suppress(OSError):
             remove(self._folder)
-            for kind, name in LIVE_TABLES.items():
-                write_rows(self._folder / name, kind, [])
+            self._written = None
+            self._write()
             write_json(self._folder / LIVE_RUN, self._run.model_dump())
-        self._rows = [*state.steps, *sorted([*state.validations, *ends], key=lambda row: row.step)]
-        self._write()
 
     def began(self, step: int) -> None:
         """Let the remaining time be reckoned from here on; the first step, which compiles, is
@@ -363,18 +367,25 @@ class LiveFiles:
                 (self._folder / LIVE_RUN).unlink(missing_ok=True)
 
     def _write(self) -> None:
-        rows = self._rows
-        self._rows = []
+        """Append the new rows to the tables; after an error, which may have cut a row, write the
+        tables anew."""
+        begin = self._written
         self._written_at = time.monotonic()
-        if self._folder is None or not rows:
+        if self._folder is None or begin == len(self._rows):
             return
+        self._written = None
         with contextlib.suppress(OSError):
             for kind, name in LIVE_TABLES.items():
-                lines = [_csv(row) for row in rows if isinstance(row, kind)]
-                append_text(self._folder / name, "".join(lines))
-            if _signal().parents[3].is_dir():
+                lines = "".join(_csv(row) for row in self._rows[begin:] if isinstance(row, kind))
+                if begin is None:
+                    write_text(self._folder / name, _head(kind) + lines)
+                else:
+                    append_text(self._folder / name, lines)
+            self._written = len(self._rows)
+            if self._rows and _signal().parents[3].is_dir():
                 _signal().parent.mkdir(parents=True, exist_ok=True)
-                content = json.dumps({"pid": os.getpid(), "step": rows[-1].step}, sort_keys=True)
+                last = self._rows[-1].step
+                content = json.dumps({"pid": os.getpid(), "step": last}, sort_keys=True)
                 write_text(_signal(), content)
 
 
