@@ -13,8 +13,8 @@ from tests.data.material import PACK, in_blocks, json_lines, parameters, parquet
 from tokenmill.core.errors import UserError
 from tokenmill.data import readers
 from tokenmill.data.csv_records import csv_rows
+from tokenmill.data.json_records import MAX_DIGITS, json_values, lines
 from tokenmill.data.json_records import json_lines as read_lines
-from tokenmill.data.json_records import json_values, lines
 from tokenmill.data.readers import (
     SHORTEST,
     documents,
@@ -253,6 +253,26 @@ def test_broken_json_is_refused_by_name(tmp_path, run, data):
     with pytest.raises(UserError, match=r"a\.json is not valid JSON"):
         run(tmp_path / "a.json")
     assert not run.out.exists()
+
+
+LONG = b"1" * (MAX_DIGITS + 1)
+
+
+@pytest.mark.parametrize("number", [LONG, b"-" + LONG, b"1e" + b"9" * 20])
+@pytest.mark.parametrize("step", [1000, 10_000])
+def test_a_number_beyond_python_is_refused(number, step):
+    """In blocks that end within it, and in one."""
+    data = b'[{"text": "one", "n": ' + number + b"}]"
+    with pytest.raises(UserError, match=r"^a\.json holds a number with too many digits; write"):
+        list(json_values(in_blocks(data, list(range(step, len(data), step))), "a.json"))
+
+
+@pytest.mark.parametrize("step", [7, 1000, 100_000])
+def test_digits_in_text_and_shorter_numbers_are_read(step):
+    values = [LONG.decode(), int(LONG[1:]), f'\\"{int(LONG[1:])}\\" "\\', int(LONG[1:]), 5]
+    data = json.dumps(values).encode()
+    blocks = in_blocks(data, list(range(step, len(data), step)))
+    assert list(json_values(blocks, "a.json")) == values
 
 
 def test_bad_lines_and_rows_are_counted(tmp_path, run):

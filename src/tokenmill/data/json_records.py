@@ -9,7 +9,9 @@ import itertools
 import json
 import operator
 import re
+import sys
 from collections.abc import Iterable, Iterator, Sequence
+from decimal import InvalidOperation
 from typing import Any
 
 import ijson
@@ -34,6 +36,9 @@ from tokenmill.formats.chat_columns import plain_column
 MAX_DEPTH = 200
 """The deepest nesting of a JSON file that is accepted. Beyond it, the parser would take memory in
 the square of the depth."""
+
+MAX_DIGITS = sys.int_info.default_max_str_digits
+"""The most digits of an integer that Python reads. At a longer one ijson 3.6 ends the process."""
 
 
 def read_json(
@@ -105,8 +110,9 @@ def json_values(blocks: Iterable[bytes], name: str) -> Iterator[Any]:
     each other value, in their order.
 
     Raises:
-        UserError: the file is not JSON, is nested deeper than MAX_DEPTH, or a value in it is longer
-            than MAX_RECORD_BYTES.
+        UserError: the file is not JSON, is nested deeper than MAX_DEPTH, a value in it is longer
+            than MAX_RECORD_BYTES, or a number has more than MAX_DIGITS or an exponent that Python
+            cannot hold.
     """
     structure = _Structure(name)
     stretches = _stretches(mark_json_stream_damage(blocks), structure)
@@ -116,12 +122,18 @@ def json_values(blocks: Iterable[bytes], name: str) -> Iterator[Any]:
             yield from ijson.items(file, prefix, multiple_values=True)
         if structure.is_quoted:  # which the parser overlooks behind another value
             raise ValueError("a string does not end")
+    except InvalidOperation:
+        raise _long_number(name) from None
     except (ijson.JSONError, ValueError) as error:
         reason = error.args[0] if error.args else ""
         text = reason.decode("utf-8", "replace") if isinstance(reason, bytes) else str(reason)
         raise UserError(
             f"{name} is not valid JSON ({' '.join(text.split())[:120]}); fix it or get it again."
         ) from None
+
+
+def _long_number(name: str) -> UserError:
+    return UserError(f"{name} holds a number with too many digits; write it as a string.")
 
 
 def _stretches(blocks: Iterable[bytes], structure: "_Structure") -> Iterator[tuple[str, bytes]]:
@@ -163,6 +175,7 @@ class _Structure:
         self._escape = b""
         self._is_list = False
         self._held = 0
+        self._digits = np.empty(0, np.int64)  # their places, counted from the end of the block
 
     @property
     def in_list(self) -> bool:
@@ -191,6 +204,7 @@ class _Structure:
         found = data[places]
         is_quote = found == ord('"')
         is_inside = (self._quoted + np.cumsum(is_quote, dtype=np.int32)) % 2 == 1
+        self._refuse_long_numbers(data, places, is_inside)
         is_open = (found == ord("[")) | (found == ord("{"))
         steps = np.where(is_quote | is_inside, 0, np.where(is_open, 1, -1))
         levels = self._depth + np.cumsum(steps, dtype=np.int32)
@@ -211,6 +225,17 @@ class _Structure:
         self.is_broken = bool(levels.min(initial=0) < 0)
         self._depth = int(levels[-1]) if len(levels) else self._depth
         self._quoted = int(is_inside[-1]) if len(levels) else self._quoted
+
+    def _refuse_long_numbers(
+        self, data: np.ndarray, places: np.ndarray, is_inside: np.ndarray
+    ) -> None:
+        digits = np.concatenate([self._digits, np.flatnonzero(data - ord("0") <= 9)])
+        ends = digits[MAX_DIGITS:]
+        ends = ends[ends - digits[:-MAX_DIGITS] == MAX_DIGITS]
+        is_text = np.append(self._quoted > 0, is_inside)[np.searchsorted(places, ends)]
+        if not is_text.all():
+            raise _long_number(self._name)
+        self._digits = digits[-MAX_DIGITS:] - len(data)
 
     def _check(self, depth: int) -> None:
         if depth > MAX_DEPTH:
