@@ -1,6 +1,8 @@
+import bz2
 import collections
 import contextlib
 import gzip
+import lzma
 import os
 import sys
 import tracemalloc
@@ -108,12 +110,25 @@ def test_several_members_in_one_archive(tmp_path, ending):
 
 
 @pytest.mark.parametrize("ending", BROKEN)
+def test_a_damaged_member_is_refused_and_padding_read(tmp_path, run, ending):
+    one, two = (bytearray(PACK[ending](json_lines([text]))) for text in ("one", "two"))
+    path = tmp_path / f"a.jsonl{ending}"
+    if ending != ".zst":
+        path.write_bytes(one + bytes(8) + two + bytes(1024))
+        assert run(path)[0] == ["one", "two"]
+    two[1] ^= 1
+    path.write_bytes(one + two)
+    with pytest.raises(UserError, match=r"a\.jsonl.* is a broken archive \(.+\)"):
+        run(path)
+
+
+@pytest.mark.parametrize("ending", BROKEN)
 @pytest.mark.parametrize("kept", [0.5, 0.99])
 def test_a_truncated_archive_is_refused_by_name(tmp_path, run, ending, kept):
     whole = PACK[ending](json_lines([{"text": f"text {i}"} for i in range(2000)]))
     path = tmp_path / f"my data.jsonl{ending}"
     path.write_bytes(whole[: int(len(whole) * kept)])
-    with pytest.raises(UserError, match=r"my data.jsonl.* archive"):
+    with pytest.raises(UserError, match=r"my data.jsonl.* archive \(.+\)"):
         run(path)
     assert not list(run.out.parent.iterdir())
 
@@ -135,6 +150,15 @@ def test_a_wide_window_is_no_damage(tmp_path, run):
         run(tmp_path)
 
 
+def test_a_wide_window_of_xz_is_refused_too(tmp_path, run):
+    """The bytes 1 to 4 of this older format are the window's size."""
+    packed = bytearray(lzma.compress(b"x", format=lzma.FORMAT_ALONE))
+    packed[1:5] = (512 << 20).to_bytes(4, "little")
+    (tmp_path / "a.txt.xz").write_bytes(packed)
+    with pytest.raises(UserError, match=r"a\.txt\.xz .*128 MiB; unpack it \(`xz -d`\)"):
+        run(tmp_path)
+
+
 @settings(max_examples=400, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(place=st.integers(min_value=0), byte=st.integers(0, 255), length=st.integers(0, 8))
 def test_a_damaged_zip_is_read_or_refused(tmp_path: Path, place: int, byte: int, length: int):
@@ -149,13 +173,13 @@ def test_a_damaged_zip_is_read_or_refused(tmp_path: Path, place: int, byte: int,
             collections.deque(blocks(source), maxlen=0)
 
 
-@pytest.mark.parametrize("ending", [".gz", ".zst"])
+@pytest.mark.parametrize("ending", BROKEN)
 def test_a_bomb_takes_bounded_memory(tmp_path, ending):
     path = tmp_path / f"bomb.txt{ending}"
-    if ending == ".gz":
-        compressor = gzip.GzipFile(path, "wb")
-    else:
+    if ending == ".zst":
         compressor = zstandard.ZstdCompressor(19).stream_writer(path.open("wb"))
+    else:
+        compressor = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}[ending](path, "wb")
     with compressor:
         for _ in range(200):
             compressor.write(bytes(1 << 20))

@@ -52,6 +52,10 @@ MAX_RECORD_BYTES = 32 << 20
 `invalid_record`, a row of parquet with such a cell as `no_text`, and a file of another format is
 refused."""
 
+XZ_MEMORY = 160 << 20
+"""Bytes that unpacking .xz may take: those of a window of 128 MiB, as for zstd. `xz -9` has one of
+64 MiB."""
+
 ZSTD_INPUT = 1 << 9
 """Compressed bytes given to zstd at a time. At its highest ratio (4 bytes for a block of 128 KiB)
 they become 16 MiB."""
@@ -337,12 +341,13 @@ def _broken(source: Source, error: Exception) -> Exception:
     bz2 have no number; a zip file makes Python seek to where nothing can be."""
     if isinstance(error, OSError) and error.errno not in (None, errno.EINVAL):
         return error
-    if "too much memory" in str(error):
+    if "too much memory" in str(error) or "Memory usage limit" in str(error):
+        command = "xz -d" if source.compression == ".xz" else "zstd -d --long=31"
         return UserError(
             f"{source.location} was compressed with a window of more than 128 MiB; unpack it "
-            "(`zstd -d --long=31`) and give that."
+            f"(`{command}`) and give that."
         )
-    why = error or "it ends too early"
+    why = str(error) or "it ends too early"
     return UserError(f"{source.location} is a broken archive ({why}); get it again.")
 
 
@@ -383,9 +388,14 @@ def _decompressed(source: Source, file: IO[bytes], advance: Advance) -> Iterator
     if source.compression == ZIP:
         yield from _unzipped(source, advance)
         return
-    stream: Any = file
-    if source.compression is not None:
-        stream = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}[source.compression](file)
+    if source.compression == ".bz2":
+        yield from _streams(file, bz2.BZ2Decompressor, advance)
+        return
+    if source.compression == ".xz":
+        new = functools.partial(lzma.LZMADecompressor, memlimit=XZ_MEMORY)
+        yield from _streams(file, new, advance)
+        return
+    stream: Any = gzip.GzipFile(fileobj=file) if source.compression else file
     reported = 0
     while block := stream.read(BLOCK_BYTES):
         position = file.tell()
@@ -415,6 +425,24 @@ def _unzipped(source: Source, advance: Advance) -> Iterator[bytes]:
             reported = packed
             yield block
     advance(source.size - reported)
+
+
+def _streams(file: IO[bytes], new: Callable[[], Any], advance: Advance) -> Iterator[bytes]:
+    """Decompress one stream after the other. (`bz2.open` and `lzma.open` take whatever follows a
+    stream and does not begin one for the end, and lose the rest.)"""
+    stream = new()
+    while data := file.read(BLOCK_BYTES):
+        advance(len(data))
+        while data or not (stream.eof or stream.needs_input):
+            if stream.eof:
+                data = data.lstrip(b"\0")  # as xz pads a stream
+                stream = new() if data else stream
+                continue
+            if block := stream.decompress(data, BLOCK_BYTES):
+                yield block
+            data = stream.unused_data
+    if not stream.eof:
+        raise EOFError
 
 
 def _zstd(file: IO[bytes], advance: Advance) -> Iterator[bytes]:
