@@ -1,8 +1,11 @@
+import re
+
 import polars as pl
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tokenmill.data import pii
 from tokenmill.data.normalize import drop_boilerplate, normalize
 from tokenmill.data.pii import luhn, mask_pii
 
@@ -81,6 +84,36 @@ def test_personal_data_is_masked(kind, text):
 )
 def test_similar_text_stays(text):
     assert mask(text) == text
+
+
+@pytest.mark.parametrize(
+    ("text", "masked"),
+    [
+        ("CC:4111111111111111", "CC:[CARD]"),
+        ("Dad:212-555-0123", "Dad:[PHONE]"),
+        ("Cc:ada@example.com", "Cc:[EMAIL]"),
+        ("at 10:30:212-555-0123", "at 10:30:[PHONE]"),
+    ],
+)
+def test_what_only_looks_like_an_address_hides_nothing(text, masked):
+    assert mask(text) == mask(text, "email", "phone", "card") == masked
+
+
+@pytest.mark.parametrize(
+    ("chain", "masked"), [("(212) 555-0123", "[PHONE]"), ("212-555-0123,", "[PHONE],")]
+)
+def test_chains_of_matches_take_linear_time(chain, masked, monkeypatch):
+    """Of which a mask makes room for the next."""
+    searched = []
+    search = pii._found
+
+    def count(text: str, pattern: re.Pattern[str], begin: int, end: int):
+        searched.append(end - begin)
+        return search(text, pattern, begin, end)
+
+    monkeypatch.setattr(pii, "_found", count)
+    assert mask(chain * 2000) == masked * 2000
+    assert sum(searched) < (len(chain) + pii.REACH) * 2001
 
 
 def test_check_digits():

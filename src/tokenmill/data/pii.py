@@ -12,12 +12,13 @@
   so does one that follows a word such as `version`, but a bare 2.0.1.15 is masked.
 
 Dates, times, ISBNs, prices, timestamps and MAC addresses stay. Masks hold nothing that a pattern
-matches, and the search is repeated until nothing changes, so masking a masked text changes nothing.
+matches, and the search is repeated beside each mask until nothing changes, so masking a masked text
+changes nothing.
 """
 
 import ipaddress
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import polars as pl
 
@@ -44,19 +45,30 @@ _CANDIDATE = {
 """A pattern that every match of a kind contains. polars finds the texts with it, and Python
 searches only these texts."""
 
+_BEFORE = {
+    "email": r"(?<![\w.%+-])",
+    "card": r"(?<![\w.+-])",
+    "phone": r"(?<![\w.+/-])",
+    "ip": r"(?<![\w.:-])",
+}
+"""What may not stand before a match. The end of a mask may."""
+
 _PATTERN = {
-    "email": r"(?<![\w.%+-])[\w.%+-]{1,64}@"
+    "email": r"[\w.%+-]{1,64}@"
     r"(?:[^\W_](?:[\w-]{0,61}[^\W_])?\.){1,8}[^\W\d_]{2,24}(?![\w-]|\.\w)",
-    "card": r"(?<![\w.+-])[2-6](?:[0-9]{13,18}"
+    "card": r"[2-6](?:[0-9]{13,18}"
     r"|[0-9]{3}(?P<gap>[ -])(?:[0-9]{4}(?P=gap)[0-9]{4}(?P=gap)[0-9]{4}"
     r"(?:(?P=gap)[0-9]{3})?|[0-9]{6}(?P=gap)[0-9]{4,5}))(?![\w-]|[.,][0-9])",
-    "phone": r"(?<![\w.+/-])(?:\+[1-9](?:[ ./-]?\(?[0-9]\)?){6,13}[ ./-]?[0-9]"
+    "phone": r"(?:\+[1-9](?:[ ./-]?\(?[0-9]\)?){6,13}[ ./-]?[0-9]"
     r"|(?:\+?1[ .-]?)?(?:\([2-9][0-9]{2}\) ?|[2-9][0-9]{2}(?P<dot>[.-]))"
     r"[2-9][0-9]{2}(?(dot)(?P=dot)|-)[0-9]{4})"
     r"(?![\w/-]|[.,][0-9])",
-    "ip": r"(?<![\w.:-])(?:(?:[0-9]{1,3}\.){3}[0-9]{1,3}(?![\w-]|\.[0-9])"
+    "ip": r"(?:(?:[0-9]{1,3}\.){3}[0-9]{1,3}(?![\w-]|\.[0-9])"
     r"|[0-9A-Fa-f:]{6,39}(?![\w:]))",
 }
+
+REACH = 640
+"""More characters than a match has (an e-mail address: 601)."""
 
 
 def mask_pii(texts: pl.Series, kinds: Sequence[Mask]) -> pl.Series:
@@ -73,19 +85,60 @@ def mask_pii(texts: pl.Series, kinds: Sequence[Mask]) -> pl.Series:
     rows = texts.str.contains("|".join(_CANDIDATE[kind] for kind in wanted)).arg_true()
     if not len(rows):
         return texts
-    pattern = re.compile("|".join(f"(?P<{kind}>{_PATTERN[kind]})" for kind in wanted))
-    return texts.clone().scatter(rows, [_masked(text, pattern) for text in texts.gather(rows)])
+    anywhere, behind_mask = (
+        re.compile("|".join(f"(?P<{kind}>{before[kind]}{_PATTERN[kind]})" for kind in wanted))
+        for before in (_BEFORE, dict.fromkeys(_BEFORE, ""))
+    )
+    masked = [_masked(text, anywhere, behind_mask) for text in texts.gather(rows)]
+    return texts.clone().scatter(rows, masked)
 
 
-def _masked(text: str, pattern: re.Pattern[str]) -> str:
-    while (new := pattern.sub(_mask, text)) != text:
-        text = new
-    return text
+def _masked(text: str, anywhere: re.Pattern[str], behind_mask: re.Pattern[str]) -> str:
+    parts: list[str] = []
+    begin = 0
+    for match in _found(text, anywhere, 0, len(text)):
+        parts += _between(text, anywhere, behind_mask, begin, match.start())
+        parts.append(_mask(match))
+        begin = match.end()
+    parts += _between(text, anywhere, behind_mask, begin, len(text))
+    return "".join(parts)
+
+
+def _between(
+    text: str, anywhere: re.Pattern[str], behind_mask: re.Pattern[str], begin: int, end: int
+) -> list[str]:
+    """The parts of what stands between two masks. Only beside a mask there can be a match now, then
+    beside its mask another: the whole is not searched again for each of them."""
+    before: list[str] = []
+    behind: list[str] = []
+    while True:
+        first = behind_mask.match(text, begin, end)
+        if first and _is_valid(first):
+            before.append(_mask(first))
+            begin = first.end()
+        elif last := next(_found(text, anywhere, max(begin, end - REACH), end), None):
+            behind += [text[last.end() : end], _mask(last)]
+            end = last.start()
+        else:
+            return [*before, text[begin:end], *reversed(behind)]
+
+
+def _found(text: str, pattern: re.Pattern[str], begin: int, end: int) -> Iterator[re.Match[str]]:
+    while match := pattern.search(text, begin, end):
+        begin = match.end()
+        if _is_valid(match):
+            yield match
+        elif match.lastgroup == "ip":  # in `CC:4111111111111111`, which is none, is a card
+            begin = match.start() + 1
+
+
+def _is_valid(match: re.Match[str]) -> bool:
+    kind = str(match.lastgroup)
+    return kind not in _CHECKS or _CHECKS[kind](match)
 
 
 def _mask(match: re.Match[str]) -> str:
-    kind = str(match.lastgroup)
-    return match[0] if kind in _CHECKS and not _CHECKS[kind](match) else f"[{kind.upper()}]"
+    return f"[{str(match.lastgroup).upper()}]"
 
 
 def _is_card(match: re.Match[str]) -> bool:
