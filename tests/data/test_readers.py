@@ -1,3 +1,4 @@
+import datetime as dt
 import itertools
 import json
 from decimal import Decimal
@@ -344,6 +345,25 @@ def test_a_cell_beyond_the_bound_is_no_text(tmp_path, run, monkeypatch):
     documents, report = run(tmp_path / "a.parquet")
     assert documents == ["é" * 5]
     assert {reason: n for reason, n in report.dropped.items() if n} == {"no_text": 3, "empty": 1}
+
+
+def test_binary_columns_and_times_of_a_table_are_text(tmp_path, run, monkeypatch):
+    time = dt.datetime(2024, 5, 6, 7, 8, 9, tzinfo=dt.UTC)
+    rows = [
+        {"text": "Größe".encode(), "parts": [b"a", b"b"], "day": time.date(), "time": time},
+        {"text": b"\xff!", "parts": [], "day": None, "time": None},
+        {"text": b"a" * 20, "parts": [], "day": None, "time": None},
+    ]
+    (tmp_path / "a.parquet").write_bytes(parquet(rows))
+    monkeypatch.setattr("tokenmill.data.readers.MAX_RECORD_BYTES", 10)
+    documents, report = run(tmp_path, mode="none")
+    assert (documents, report.invalid_utf8) == (["Größe", "\ufffd!"], 1)
+    assert report.dropped["no_text"] == 1
+    columns = ["text", "parts", "day", "time"]
+    assert run(tmp_path, mode="none", columns=columns)[0] == [
+        "Größe\na\nb\n2024-05-06\n2024-05-06 07:08:09+00:00",
+        "\ufffd!",
+    ]
 
 
 def test_a_line_beyond_the_bound_is_not_held():

@@ -401,9 +401,9 @@ def _bounded(names: list[str], schema: pl.Schema) -> list[pl.Expr]:
     """The columns, in which texts over MAX_RECORD_BYTES are null because they would be held several
     times in memory; and the column _TOO_LONG: whether the row had one."""
     fits = {
-        name: pl.col(name).str.len_bytes() <= MAX_RECORD_BYTES
+        name: pl.col(name).cast(pl.Binary).bin.size() <= MAX_RECORD_BYTES
         for name in names
-        if schema[name] == pl.String
+        if schema[name] in (pl.String, pl.Binary)
     }
     cells = [
         pl.when(fits[name]).then(pl.col(name)).alias(name) if name in fits else pl.col(name)

@@ -3,12 +3,14 @@ that are named."""
 
 import reprlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import date, time, timedelta
 from decimal import Decimal
 from typing import Any
 
 import orjson
 
 from tokenmill.core.errors import UserError
+from tokenmill.data.encoding import decode
 from tokenmill.data.report import Tally
 from tokenmill.formats.chat import plain, render_chat
 
@@ -108,7 +110,7 @@ def text_of(record: Any) -> str | None:
     if not isinstance(record, Mapping):
         return plain(record) if isinstance(record, str) else None
     for key in MESSAGES:
-        if isinstance(record.get(key), Sequence) and not isinstance(record[key], str):
+        if _is_list(record.get(key)):
             return _conversation(record[key])
     if "text" in record:
         return _plain(record["text"])
@@ -137,6 +139,8 @@ def _keys(record: Any) -> list[str]:
 def _plain(value: Any) -> str | None:
     if value is None:
         return ""
+    if isinstance(value, bytes):  # in a parquet file that does not say that it is text
+        value = decode(value)
     if isinstance(value, str):
         return plain(value)
     if isinstance(value, Decimal):  # of a number with a fraction, in a JSON file
@@ -145,10 +149,13 @@ def _plain(value: Any) -> str | None:
 
 
 def _named(value: Any) -> str:
-    """The text of a named column's value: text, a number, a conversation, or several of them."""
+    """The text of a named column's value: text, a number, a time, a conversation, or several of
+    them."""
     text = _plain(value)
     if text is not None:
         return text
+    if isinstance(value, date | time | timedelta):
+        return str(value)
     if isinstance(value, Sequence):
         if any(isinstance(item, Mapping) for item in value):
             return _conversation(value) or ""
@@ -194,13 +201,17 @@ def _exported(nodes: Mapping[str, Any], last: Any) -> str:
     return render_chat(reversed(turns))
 
 
+def _is_list(value: Any) -> bool:
+    return isinstance(value, Sequence) and not isinstance(value, str | bytes)
+
+
 def _mapping(value: Any) -> Mapping[str, Any]:
     return value if isinstance(value, Mapping) else {}
 
 
 def _content(value: Any) -> str | None:
     """A message's content: text, or a list of parts, from which those with text are taken."""
-    if isinstance(value, Sequence) and not isinstance(value, str):
+    if _is_list(value):
         texts = [part.get("text") if isinstance(part, Mapping) else part for part in value]
         return "\n".join(text for text in texts if isinstance(text, str))
     return _plain(value)
