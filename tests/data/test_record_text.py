@@ -1,3 +1,5 @@
+from decimal import Decimal
+
 import pytest
 
 from tokenmill.data.record_text import join, text_of
@@ -68,6 +70,19 @@ EXPORTED = {
             "",
         ),
         ({"messages": []}, ""),
+        ({"messages": [{"role": "user", "text": "Hi"}]}, None),
+        ({"messages": None, "text": None, "instruction": "Hi", "output": "Ho"}, HI),
+        ({"instruction": "Hi", "output": None, "response": "Ho"}, HI),
+        ({"messages": None, "text": None, "prompt": None, "title": "x"}, ""),
+        (
+            {
+                "messages": [
+                    {"role": "user", "content": "Hi", "from": None, "value": None},
+                    {"role": None, "content": None, "from": "gpt", "value": "Ho"},
+                ]
+            },
+            HI,
+        ),
         (
             {"question": "Hi", "context": "C", "answer": "Ho"},
             render_chat([("user", "Hi\nC"), ("assistant", "Ho")]),
@@ -92,6 +107,26 @@ EXPORTED = {
 )
 def test_the_usual_shapes(record, text):
     assert text_of(record) == text
+
+
+@pytest.mark.parametrize(
+    ("answer", "content"),
+    [
+        (
+            {"content": None, "tool_calls": [{"id": "1", "é": [Decimal("0.5")]}]},
+            '[{"id":"1","é":[0.5]}]',
+        ),
+        ({"content": "\n", "function_call": {"n": 10**30}}, '{"n":1' + "0" * 30 + "}"),
+        ({"tool_calls": [{"id": "1"}], "function_call": None}, '[{"id":"1"}]'),
+        ({"content": "I ask.", "tool_calls": [{"id": "1"}]}, "I ask."),
+        ({"content": {"no": "text"}, "tool_calls": [{"id": "1"}]}, None),
+        ({"content": None, "tool_calls": []}, ""),
+    ],
+)
+def test_calls_of_tools_are_content_where_no_other_is(answer, content):
+    turns = [{"role": "assistant"} | answer, {"role": "tool", "content": "4"}]
+    told = content and render_chat([("assistant", content), ("tool", "4")])
+    assert text_of({"messages": turns}) == told
 
 
 def test_named_columns_are_joined():

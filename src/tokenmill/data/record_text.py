@@ -1,6 +1,7 @@
 """Find the texts in records (JSON values, rows of tables), by the usual shapes or by the columns
 that are named."""
 
+import json
 import reprlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import date, time, timedelta
@@ -101,7 +102,8 @@ def text_of(record: Any) -> str | None:
 
     The shapes are tried in this order: a bare string; `messages` or `conversations`; `text`;
     `instruction`, `prompt` or `question`, with `input` or `context` and with their answer; a
-    conversation of ChatGPT's export (`mapping`); `content` or `body`. A null is an empty text.
+    conversation of ChatGPT's export (`mapping`); `content` or `body`. A null, which a table of
+    several sources has in the columns of the others, is an empty text where no other key helps.
 
     Example:
         >>> readable(text_of({"instruction": "Add.", "input": "1 + 1", "output": "2"}))
@@ -109,6 +111,11 @@ def text_of(record: Any) -> str | None:
     """
     if not isinstance(record, Mapping):
         return plain(record) if isinstance(record, str) else None
+    text = _shaped({key: value for key, value in record.items() if value is not None})
+    return _shaped(record) if text is None else text
+
+
+def _shaped(record: Mapping[str, Any]) -> str | None:
     for key in MESSAGES:
         if _is_list(record.get(key)):
             return _conversation(record[key])
@@ -179,11 +186,21 @@ def _conversation(messages: Sequence[Any]) -> str | None:
         if not isinstance(message, Mapping):
             return None
         role = message.get("role") or message.get("from")
-        content = _content(message["content"] if "content" in message else message.get("value"))
+        content = _said(message)
         if not isinstance(role, str) or content is None:
             return None
         turns.append((role, content))
     return render_chat(turns)
+
+
+def _said(message: Mapping[str, Any]) -> str | None:
+    """The content of a message; that of one without text which calls tools is the calls as JSON."""
+    given = [message[key] for key in ("content", "value") if key in message]
+    said = _content(next((one for one in given if one is not None), None))
+    calls = message.get("tool_calls") or message.get("function_call")
+    if calls and said is not None and not said.strip():
+        return json.dumps(calls, ensure_ascii=False, separators=(",", ":"), default=_number_or_text)
+    return said if given else None
 
 
 def _exported(nodes: Mapping[str, Any], last: Any) -> str:
