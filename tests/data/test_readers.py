@@ -366,6 +366,14 @@ def test_binary_columns_and_times_of_a_table_are_text(tmp_path, run, monkeypatch
     ]
 
 
+def test_a_table_at_which_polars_panics_is_refused(tmp_path, run):
+    data = bytearray(parquet([{"text": "hello"}, {"text": "world"}]))
+    data[88] = 0
+    (tmp_path / "a.parquet").write_bytes(data)
+    with pytest.raises(UserError, match=r"a\.parquet is not a readable parquet file"):
+        run(tmp_path)
+
+
 def test_a_line_beyond_the_bound_is_not_held():
     data = [b"short\n", b"x" * 600, b"x" * 600, b"\nlast"]
     assert list(lines(data, longest=1000)) == [b"short", None, b"last"]

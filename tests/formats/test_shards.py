@@ -52,6 +52,16 @@ def test_shards_and_row_groups_end_at_their_sizes(tmp_path):
     assert {len(batch) for batch in shards.batches(tmp_path)} == {10}
 
 
+def test_a_shard_at_which_polars_panics_is_refused(tmp_path):
+    write_shards(tmp_path, [documents(["hello", "world"])])
+    shard = shards.shard_file(tmp_path, 0)
+    data = bytearray(shard.read_bytes())
+    data[70] = 0
+    shard.write_bytes(data)
+    with pytest.raises(UserError, match=r"part-00000\.parquet is not a shard"):
+        list(shards.batches(tmp_path))
+
+
 def test_a_shard_that_is_damaged_behind_its_footer_is_refused(tmp_path):
     write_shards(tmp_path, [documents(["x"] * 100)])
     shard = shards.shard_file(tmp_path, 0)

@@ -34,6 +34,7 @@ from tokenmill.data.record_text import KEYS, no_text, record_texts
 from tokenmill.data.report import Tally
 from tokenmill.data.sources import MAX_RECORD_BYTES, Advance, Ends, Part, Source, blocks, opened
 from tokenmill.formats.chat import plain
+from tokenmill.formats.shards import UNREADABLE
 from tokenmill.temporary import temporary_folder
 
 Reader: TypeAlias = Callable[[Iterable[bytes], Source, CleanParams, Tally, Ends], Iterator[str]]
@@ -390,7 +391,7 @@ def _table(
                 break
             fitting = PARQUET_BYTES * many // max(1, int(found.estimated_size()))
             rows = max(PARQUET_ROWS, fitting // PARQUET_ROWS * PARQUET_ROWS)
-    except (pl.exceptions.PolarsError, OSError) as error:
+    except (*UNREADABLE, OSError) as error:
         reason = " ".join(str(error).split())[:160]
         raise UserError(
             f"{source.location} is not a readable parquet file ({reason}); get it again."

@@ -37,6 +37,9 @@ ROW_GROUP_ROWS = 1 << 17
 
 ZSTD_LEVEL = 1
 
+UNREADABLE = (pl.exceptions.PolarsError, pl.exceptions.PanicException)
+"""What polars raises of a damaged file."""
+
 DIGITS = 5
 """The fewest digits of the number in a shard's name."""
 
@@ -153,7 +156,7 @@ class RowGroup:
             table = pl.scan_parquet(path, glob=False).select(columns)
             try:
                 return table.slice(self.start, self.rows).collect()
-            except pl.exceptions.PolarsError:
+            except UNREADABLE:
                 raise _damaged(path) from None
 
 
@@ -184,7 +187,7 @@ def _read_footer(shard: ShardFile) -> dict[str, int]:
     open_regular(shard.path).close()  # polars would wait for somebody to write into a pipe
     try:
         footer = pl.read_parquet_metadata(shard.path)
-    except (ValueError, pl.exceptions.PolarsError):
+    except (ValueError, *UNREADABLE):
         footer = {}
     return _checked_footer(shard.path, footer)
 
