@@ -248,6 +248,15 @@ def test_names_of_any_bytes_are_ordered_by_them(tmp_path):
     assert found.skipped == {".\ufffd": 1}
 
 
+def test_a_table_whose_name_is_no_unicode_is_read(tmp_path, run):
+    if sys.platform == "darwin":
+        pytest.skip("names are UTF-8 here")
+    folder = tmp_path / os.fsdecode(b"\xe9")
+    folder.mkdir()
+    (folder / "a.parquet").write_bytes(parquet([{"text": "one"}]))
+    assert run(tmp_path)[0] == ["one"]
+
+
 def test_data_raw_itself_may_be_a_link(tmp_path):
     (tmp_path / "real").mkdir()
     (tmp_path / "real" / "a.txt").write_text("x")

@@ -318,9 +318,10 @@ def _batches(
 
     A compressed file is unpacked to a temporary file first, because parquet is read from its end.
     An object is copied to one: polars could read it where it is, but would look for keys of its
-    own, in other places.
+    own, in other places. So is a file whose path is not Unicode, which polars cannot open.
     """
-    if source.compression is None and not is_url(source.location):
+    is_unicode = source.location == source.location.encode("utf-8", "replace").decode()
+    if source.compression is None and is_unicode and not is_url(source.location):
         with opened(source):
             yield from _table(source.location, source, columns, advance, place)
     elif source.compression is None:
@@ -349,8 +350,8 @@ _copying = threading.Lock()
 
 @functools.lru_cache(maxsize=2)
 def _copy(source: Source) -> _Unpacked:
-    """The copy that this process has of an object. There may be two of them: that of the object
-    which workers read, and that of the next one, which is being cut."""
+    """The copy that this process has of an object or file. There may be two of them: that of the
+    one which workers read, and that of the next one, which is being cut."""
     return _Unpacked(source)
 
 
