@@ -347,9 +347,23 @@ def test_of_an_export_of_chats_only_the_chats_are_read(tmp_path, run):
         "shared_conversations.json": b'[{"id": "x", "title": "y"}]',
         "chat.html": b"<html>",
     }
+    chat = render_chat([("user", "Hi?"), ("assistant", "Hello.")])
     texts, report = run(zipped(tmp_path / "export.zip", files))
-    assert texts == [render_chat([("user", "Hi?"), ("assistant", "Hello.")])]
-    assert report.files.skipped == {".html": 1, ".json": 2}
+    assert (texts, report.files.skipped) == ([chat], {".html": 1, ".json": 2})
+    beside = {f"mine/{name}": data for name, data in files.items()} | {"books/a.txt": b"a book"}
+    texts, report = run(zipped(tmp_path / "export.zip", beside))
+    assert (texts, report.files.skipped) == (["a book", chat], {".html": 1, ".json": 2})
+
+
+def test_a_conversations_json_alone_is_no_export(tmp_path, run):
+    files = {
+        "alpaca/alpaca.json": b'[{"text": "of alpaca"}]',
+        "books/a.txt": b"a book",
+        "books/user.json": b'["a title"]',
+        "sharegpt/conversations.json": b'[{"text": "of sharegpt"}]',
+    }
+    texts, _ = run(zipped(tmp_path / "a.zip", files))
+    assert texts == ["of alpaca", "a book", "a title", "of sharegpt"]
 
 
 def test_a_zip_bomb_takes_bounded_memory(tmp_path):

@@ -37,8 +37,11 @@ ZIP = ".zip"
 """Ends the name of an archive of which every readable file is a source."""
 
 EXPORT = re.compile(r"conversations(-\d+)?\.json")
-"""The chats in ChatGPT's export. If an archive has such a file, its others are about the account
-(user.json, shared_conversations.json, …) and are skipped."""
+"""The chats in ChatGPT's export. The others in its folder (shared_conversations.json, …) are about
+the account and are skipped."""
+
+ACCOUNT = ("user.json", "chat.html")
+"""The files that tell such an export from other archives with a conversations.json."""
 
 ZIP_METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 """How a file may be packed there. Of the rarer methods Python takes memory for all that a few KiB
@@ -285,14 +288,16 @@ def _members(whole: Source, formats: Collection[str], skipped: Counter[str]) -> 
             members = _archive(whole.location, whole.version).infolist()
     except BROKEN as error:
         raise _broken(whole, error) from None
-    is_export = any(EXPORT.fullmatch(PurePosixPath(one.filename).name) for one in members)
-    for number, member in enumerate(members):
-        path = PurePosixPath(member.filename)
+    paths = [PurePosixPath(one.filename) for one in members]
+    exports = {path.parent for path in paths if EXPORT.fullmatch(path.name)}
+    exports &= {path.parent for path in paths if path.name in ACCOUNT}
+    for number, (member, path) in enumerate(zip(members, paths, strict=True)):
         parts = [part for part in path.parts if part != ".."]
         is_hidden = any(part.startswith((".", "__MACOSX")) for part in parts)
         if member.filename.endswith("/") or is_hidden:  # a damaged name may be empty
             continue
         ending = path.suffix.lower()
+        is_export = not exports.isdisjoint(path.parents)
         if ending not in formats or (is_export and not EXPORT.fullmatch(path.name)):
             skipped[ending] += 1
             continue
