@@ -190,7 +190,10 @@ def test_a_mixture_of_lists_and_records_is_cut(data):
     assert texts_or_refusal(parts, source, parameters()) == (["a", "b", "c"] * 20, Tally())
 
 
-HEADERS = ["text\n", "text,a\r\n", "a;text\r", '"a\nb",text\n', '"te""xt,"\n', "a,b,c\n", "\n", ""]
+HEADERS = [
+    *("text\n", "text,a\r\n", "a;text\r", '"a\nb",text\n', '"te""xt,"\n', "a,b,c\n", "\n", ""),
+    *("\n\ntext,a\n", "\r\n\r\na;text\r\n", "\r\rtext\r"),
+]
 
 
 @given(

@@ -322,6 +322,14 @@ def test_unknown_shapes_and_columns_are_named(tmp_path, run, kind):
     assert run(path, columns=["title", "story"])[0] == ["T\nS"]
 
 
+def test_blank_lines_may_stand_before_a_header(tmp_path, run):
+    (tmp_path / "a.csv").write_bytes(b"\r\n\r\nn;text\r\n1;one\r\n2;two\r\n")
+    assert run(tmp_path)[0] == ["one", "two"]
+    (tmp_path / "a.csv").write_bytes(b'\n\ntext\n"open')
+    with pytest.raises(UserError, match=r"a\.csv, line 4: "):
+        run(tmp_path)
+
+
 def test_a_field_of_megabytes_and_an_open_quote(tmp_path, run):
     """Behind an open quote, every other row would be text of one field."""
     (tmp_path / "a.csv").write_bytes(b'text\n"' + b"word " * 500_000 + b'"\n')

@@ -28,7 +28,7 @@ MAX_HEADER_CHARS = 1 << 16
 _LINE_END = rb"(?:\n|\r\n|\r(?=[^\n]))"
 """A line break; a carriage return only where what follows it is known."""
 
-_FIRST_LINE = re.compile(rb"[^\r\n]*+" + _LINE_END)
+_FIRST_LINE = re.compile(rb"[\r\n]*+[^\r\n]++" + _LINE_END)
 
 
 def read_csv(
@@ -48,7 +48,8 @@ def csv_rows(
     *,
     first: bool = True,
 ) -> Iterator[dict[str, str]]:
-    """The rows below a header. The delimiter is the most frequent of DELIMITERS in its first line.
+    """The rows below a header, before which blank lines may stand. The delimiter is the most
+    frequent of DELIMITERS in its first line.
 
     A row with more fields than the header is counted as dropped: its text was cut at an unquoted
     delimiter.
@@ -59,15 +60,18 @@ def csv_rows(
     csv.field_size_limit(MAX_RECORD_BYTES)  # the module knows no limit for one reader
     buffered = io.BufferedReader(_BlockFile(blocks), 1 << 16)
     with io.TextIOWrapper(buffered, encoding="utf-8", errors=damage_handler(), newline="") as file:
-        head = file.readline(MAX_HEADER_CHARS)
+        blank = 0
+        while (head := file.readline(MAX_HEADER_CHARS)) and not head.strip("\r\n"):
+            blank += 1
         if len(head) == MAX_HEADER_CHARS:
             raise UserError(
                 f"{name}: its header has more than {MAX_HEADER_CHARS:,} characters; is it a table?"
             )
         delimiter = max(DELIMITERS, key=head.count)
         lines = itertools.takewhile(bool, map(file.readline, itertools.repeat(MAX_RECORD_BYTES)))
-        rows = _rows_in(itertools.chain([head], lines), delimiter, name, first=first)
-        header = next(rows, [])
+        lines = itertools.chain(itertools.repeat("\n", blank), [head], lines)
+        rows = _rows_in(lines, delimiter, name, first=first)
+        header = next(filter(None, rows), [])
         for column in wanted:
             if header.count(column) > 1:
                 raise UserError(f"{name} has several columns {column!r}; give each its own name.")
@@ -142,7 +146,8 @@ class _Rows:
     """What `csv` takes for the rows of a file."""
 
     header = b""
-    """The first row, once a row that `csv_rows` gives has followed it."""
+    """The first row and the blank lines before it, once a row that `csv_rows` gives has followed
+    it."""
 
     def __init__(self, name: str):
         self._name = name
@@ -178,8 +183,8 @@ class _Rows:
 
 
 def _pattern_of(beginning: bytes) -> re.Pattern[bytes] | None:
-    """The pattern of the rows of a file, whose first group is the first of them. None if the first
-    line does not end in these bytes.
+    """The pattern of the rows of a file, whose first group is the first of them and the blank lines
+    before it. None if the first line does not end in these bytes.
 
     As `csv` has it, a quote opens a field only where the field begins, two stand for one in it, and
     what follows the closing quote is text up to the next delimiter.
@@ -191,7 +196,7 @@ def _pattern_of(beginning: bytes) -> re.Pattern[bytes] | None:
     other = rb"[^\%c\r\n]" % delimiter
     field = rb"(?>\"(?:[^\"]++|\"\")*+\"%b*+|(?!\")%b*+)" % (other, other)
     row = rb"(?>%b(?:\%c%b)*+%b)" % (field, delimiter, field, _LINE_END)
-    return re.compile(rb"(%b)%b*+" % (row, row))
+    return re.compile(rb"([\r\n]*+%b)%b*+" % (row, row))
 
 
 class _BlockFile(io.RawIOBase):
