@@ -127,6 +127,16 @@ def test_validations_within_epochs_are_drawn(tmp_path: Path, epochs: Epochs):
     assert page.index("3.1875") < page.rindex("epoch 1: validation loss 3.5000")
 
 
+@pytest.mark.parametrize("lines", [slice(3, 4), slice(1, None)], ids=["one row", "all rows"])
+def test_an_infinite_gradient_norm_is_not_drawn(lines: slice, tmp_path: Path, epochs: Epochs):
+    """Float16 skips the update of such a step and goes on."""
+    steps = prepare(tmp_path) / "metrics/steps.csv"
+    rows = steps.read_text().splitlines()
+    rows[lines] = [re.sub(r"[^,]+$", "inf", row) for row in rows[lines]]
+    steps.write_text("\n".join([*rows, ""]))
+    assert ("at most 1.5." in epochs(tmp_path)) == (lines.stop is not None)
+
+
 def test_steps_that_end_too_early_are_refused(tmp_path: Path, epochs: Epochs):
     steps = prepare(tmp_path) / "metrics/steps.csv"
     steps.write_text("".join(steps.read_text().splitlines(keepends=True)[:-1]))

@@ -363,8 +363,12 @@ def losses_by_step(
     )
 
 
-def _curve(steps: Sequence[StepRow], column: str, title: str) -> Chart:
-    x, values = means(steps, column)
+def _curve(steps: Sequence[StepRow], column: str, title: str) -> Chart | None:
+    """A column by step, without rows in which it is infinite; None if it is in all of them."""
+    finite = [row for row in steps if math.isfinite(getattr(row, column))]
+    if not finite:
+        return None
+    x, values = means(finite, column)
     return line_chart(
         [Series(values, TRAIN, x=x)],
         x_label="step",
