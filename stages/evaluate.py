@@ -26,6 +26,7 @@ def main() -> None:
         tokenizer_file=paths.TOKENIZER,
         raw=raw_text(params.data.raw),
         params=params.evaluate,
+        mode=params.clean.mode,
         device=params.runtime.device,
     )
     write_json(paths.EVALUATION, evaluation.model_dump())

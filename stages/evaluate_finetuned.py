@@ -27,6 +27,7 @@ def main() -> None:
         tokenizer_file=paths.TOKENIZER,
         raw=raw_text(params.data.raw),
         params=params.evaluate,
+        mode=params.clean.mode,
         device=params.runtime.device,
     )
     asked = read_record(paths.HELD_OUT, HeldOut)

@@ -5,12 +5,13 @@ from pydantic import Field
 
 from tokenmill.core import paths
 from tokenmill.core.files import write_json
-from tokenmill.core.params import Section, load
+from tokenmill.core.params import ModeParams, Section, load
 from tokenmill.display import say
 from tokenmill.evaluation.document_losses import read_documents
 from tokenmill.evaluation.results import read_evaluation
 from tokenmill.evaluation.trace import Tracer, Traces, TracesFile, trace_evaluation
 from tokenmill.formats.token_index import read_index_metadata
+from tokenmill.normalize import normalize_typed
 from tokenmill.tokens.params import TraceParams
 
 
@@ -24,6 +25,7 @@ class MeasuredParams(Section, extra="ignore"):
 class Params(Section):
     """The sections that this stage reads."""
 
+    clean: ModeParams
     trace: TraceParams
     train: MeasuredParams
 
@@ -49,8 +51,10 @@ def _traces(params: Params) -> Traces:
     tracer = Tracer.open(
         paths.INDEX, paths.TOKENS, paths.TOKENIZER, min_words=params.trace.min_words
     )
+    evaluation = read_evaluation(paths.EVALUATION)
     return trace_evaluation(
-        read_evaluation(paths.EVALUATION),
+        evaluation,
+        [normalize_typed(one.prompt, params.clean.mode) for one in evaluation.questions],
         read_documents(paths.VALIDATION_DOCUMENTS),
         tracer,
         tokens=paths.TOKENS,

@@ -30,7 +30,7 @@ PAGES = "reports"
 LAYERS = (
     ("core", "temporary"),
     ("formats",),
-    ("words", "languages", "executor", "byte_code"),
+    ("words", "languages", "normalize", "executor", "byte_code"),
     ("costs", "git", "stage", "inputs"),
     ("display",),
     ("sample", "data", "tokens", "model"),

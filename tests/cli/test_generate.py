@@ -93,6 +93,14 @@ def test_answers_go_to_stdout_and_their_speed_to_stderr(generate: Generate):
     assert earlier.out == named.out != one.out
 
 
+def test_the_model_reads_what_clean_would_write(generate: Generate):
+    for argument in ("--text", "--"):
+        typed, clean = (
+            generate("--max-new-tokens", "6", argument, text).out for text in ("“one”…", '"one"...')
+        )
+        assert typed == clean
+
+
 def test_each_line_of_a_pipe_is_a_question(generate: Generate):
     lines = generate("--max-new-tokens", "6", "--temperature", "0", stdin=b"one?\n\ntwo\xff")
     alone = [

@@ -1,6 +1,7 @@
 """`tokenmill trace` and `generate --trace`: phrases of a text in the training text of a project."""
 
 import io
+import json
 import re
 import sys
 from collections.abc import Callable
@@ -73,3 +74,20 @@ def test_a_text_that_is_too_long_has_no_traces(
     with pytest.raises(SystemExit) as refused:
         typed("trace", QUESTION)
     assert "trace.max_tokens" in str(refused.value)
+
+
+@pytest.mark.slow
+def test_a_typed_text_is_traced_as_clean_writes_it(typed: Typed):
+    out, _ = typed("trace", "What is the\xa0capital of France\u200b?")
+    assert out.startswith(f"{QUESTION}\n6 of 6 words")
+
+
+@pytest.mark.slow
+def test_a_typed_prompt_is_known_as_clean_writes_it(finished: Project):
+    """The report shows it as it was typed."""
+    prompt = "What is the\xa0capital of France?"
+    finished.set(evaluate__prompts=[{"user": prompt, "expect": "The\xa0capital of France"}])
+    finished.repro()
+    metrics = json.loads((finished.root / "metrics/trace.json").read_text())
+    assert metrics["expected_in_training"] == 1.0
+    assert prompt in (finished.root / "reports/index.html").read_text()

@@ -6,8 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tokenmill.data import pii
-from tokenmill.data.normalize import drop_boilerplate, normalize
 from tokenmill.data.pii import luhn, mask_pii
+from tokenmill.normalize import drop_boilerplate, normalize
 
 ALL = ("email", "phone", "card", "ip")
 

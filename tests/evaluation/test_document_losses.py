@@ -76,6 +76,7 @@ def measured(made: Path) -> tuple[Evaluation, pl.DataFrame]:
         tokenizer_file=made / "tokenizer.json",
         raw=made / "raw",
         params=EvaluateParams.model_validate(PARAMS | {"prompts": [], "max_new_tokens": 1}),
+        mode="balanced",
         device="cpu",
     )
     return evaluation, documents.table()

@@ -60,6 +60,7 @@ def measured(folder: Path, **changes: Any) -> Evaluation:
         tokenizer_file=changes.pop("tokenizer_file", folder / "tokenizer.json"),
         raw=folder / "raw",
         params=EvaluateParams.model_validate(PARAMS | changes),
+        mode="balanced",
         device="cpu",
     )
     return evaluation

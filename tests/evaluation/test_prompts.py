@@ -54,7 +54,7 @@ def test_repetition_is_the_fraction_of_4_grams_seen_before(ids: list[int], expec
 
 def test_only_questions_are_put_into_the_template(tokenizer: TextTokenizer):
     entries = [PromptParams(user="one?", expect="two"), PromptParams(text="one?")]
-    question, text = encode_prompts(entries, tokenizer, context_length=100)
+    question, text = encode_prompts(entries, tokenizer, context_length=100, mode="balanced")
     assert question.question == Question(prompt="one?", expect="two", left_out="")
     assert text.question == Question(prompt="one?", expect=None, left_out="", kind="text")
     assert question.ids == tokenizer.encode_document(chat_prompt([("user", "one?")]))
@@ -63,18 +63,37 @@ def test_only_questions_are_put_into_the_template(tokenizer: TextTokenizer):
 
 
 def test_unknown_characters_are_left_out_and_named(tokenizer: TextTokenizer):
-    (prompt,) = encode_prompts([PromptParams(text="o→n§e→?")], tokenizer, context_length=100)
+    entries = [PromptParams(text="o→n§e→?")]
+    (prompt,) = encode_prompts(entries, tokenizer, context_length=100, mode="none")
     assert prompt.ids == tokenizer.encode("one?")
     assert prompt.question == Question(prompt="o→n§e→?", expect=None, left_out="§→", kind="text")
 
 
 def test_prompt_must_fit_the_context(tokenizer: TextTokenizer):
     entries = [PromptParams(text="one"), PromptParams(text="one two")]
-    assert len(encode_prompts(entries, tokenizer, context_length=7)) == 2
+    assert len(encode_prompts(entries, tokenizer, context_length=7, mode="balanced")) == 2
     with pytest.raises(UserError, match=r"one two.* 7 .*model\.context_length \(6\)"):
-        encode_prompts(entries, tokenizer, context_length=6)
+        encode_prompts(entries, tokenizer, context_length=6, mode="balanced")
     with pytest.raises(UserError, match=r"→→.*tokenizer"):
-        encode_prompts([PromptParams(text="→→")], tokenizer, context_length=6)
+        encode_prompts([PromptParams(text="→→")], tokenizer, context_length=6, mode="none")
+
+
+def test_prompts_are_read_as_clean_writes_text(tmp_path: Path):
+    """And shown as they were typed. The white space around them counts."""
+    tokenizer = read_tokenizer(make_tokenizer_file(tmp_path, "bpe"))
+    entries = [PromptParams(user="It’s “open”?", expect="It’s open — now"), PromptParams(text="… ")]
+    question, text = encode_prompts(entries, tokenizer, context_length=100, mode="balanced")
+    asked = Question(prompt="It’s “open”?", expect="It's open -- now", left_out="")
+    assert question.question == asked
+    assert question.ids == tokenizer.encode_document(chat_prompt([("user", 'It\'s "open"?')]))
+    assert text.ids == tokenizer.encode("... ")
+
+
+def test_what_clean_leaves_nothing_of_is_refused(tokenizer: TextTokenizer):
+    """An empty text would stand in every answer."""
+    entries = [PromptParams(user="one", expect="🙂")]
+    with pytest.raises(UserError, match=r"expect: 🙂.*clean\.mode \(balanced\)"):
+        encode_prompts(entries, tokenizer, context_length=100, mode="balanced")
 
 
 # --- which prompts

@@ -11,7 +11,7 @@ import pytest
 from tests.tokens.clean_text import write_clean
 from tests.tokens.packing import index_here
 from tokenmill.core.errors import UserError
-from tokenmill.evaluation.results import EpochResult, Evaluation, Question
+from tokenmill.evaluation.results import EpochResult, Evaluation
 from tokenmill.evaluation.trace import PASSAGE_CHARS, Tracer, Traces, trace_evaluation
 from tokenmill.formats.chat import render_chat
 from tokenmill.tokens.params import TokenizeParams, TokenizerParams
@@ -32,10 +32,6 @@ def tracer(tmp_path_factory: pytest.TempPathFactory) -> Tracer:
     split = TokenizeParams(split="auto", val_fraction=0.1)
     index = index_here(folder, clean, file, split)
     return Tracer.open(index, folder / "tokens", file, min_words=2)
-
-
-def asked(prompt: str, expect: str | None) -> Question:
-    return Question(prompt=prompt, expect=expect, left_out="")
 
 
 def test_spans_name_the_place_they_come_from(tracer: Tracer) -> None:
@@ -81,7 +77,7 @@ def test_a_passage_is_cut_between_words(tracer: Tracer) -> None:
 def test_a_prompt_is_known_with_what_is_expected(
     prompt: str, expect: str | None, documents: int, known: bool | None, tracer: Tracer
 ) -> None:
-    found = tracer.prompt(asked(prompt, expect), "whatever")
+    found = tracer.prompt(prompt, expect, "whatever")
     assert (found.prompt_documents, found.is_known) == (documents, known)
 
 
@@ -119,6 +115,7 @@ def traced(folder: Path, losses: pl.DataFrame, overlap_words: int) -> Traces:
     epochs = [EpochResult(epoch=epoch, answers=[], **numbers) for epoch in (1, 2)]
     return trace_evaluation(
         Evaluation(questions=[], epochs=epochs),
+        [],
         losses,
         Tracer.open(index, folder / "tokens", file, min_words=2),
         tokens=folder / "tokens",

@@ -38,7 +38,7 @@ def writer(trained: FoundModel) -> Writer:
 def test_writer_answers_as_the_evaluation_does(writer: Writer):
     prompts = [PromptParams(user="count?")]
     params = EvaluateParams(prompts=prompts, max_new_tokens=30, temperature=2.0, top_k=7, seed=4)
-    (prompt,) = encode_prompts(prompts, writer.tokenizer, context_length=64)
+    (prompt,) = encode_prompts(prompts, writer.tokenizer, context_length=64, mode="none")
     expected = answer(writer.model, writer.tokenizer, prompt, params)
     drawn = dataclasses.replace(DRAWN, top_k=7)
     assert expected.greedy.startswith(ANSWER)

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tokenmill.cli.main import Parser, count
-from tokenmill.cli.trace import open_tracer, print_trace
+from tokenmill.cli.trace import as_cleaned, open_tracer, print_trace
 from tokenmill.core.errors import UserError
 from tokenmill.display import note, print_stream, rate
 from tokenmill.stage import set_wait_policy
@@ -188,6 +188,7 @@ def _answer(
     chat: bool,
     samples: int,
 ) -> None:
+    prompt = as_cleaned(prompt)
     if samples == 1:
         _show(writer.stream(prompt, sampling, chat=chat), tracer)
         return
@@ -228,7 +229,7 @@ def _chat(writer: "Writer", sampling: "Sampling", tracer: "Tracer | None", *, na
         elif line.startswith("/"):
             note(f"there is no {line.split()[0]}; {CHAT_HELP}")
         elif line:
-            messages.append({"role": "user", "content": line})
+            messages.append({"role": "user", "content": as_cleaned(line)})
             if answer := _reply(writer, messages, sampling, tracer):
                 messages.append({"role": "assistant", "content": answer})
             else:

@@ -65,7 +65,7 @@ def run(options: argparse.Namespace) -> None:
         text = sys.stdin.buffer.read(LONGEST_TEXT).decode("utf-8", "replace")
     if not text.strip():
         raise UserError("there is nothing to trace in an empty text.")
-    trace = open_tracer(options.words).trace(text, passages=options.passages)
+    trace = open_tracer(options.words).trace(as_cleaned(text), passages=options.passages)
     if options.json:
         print_record(trace.model_dump())
     else:
@@ -87,6 +87,22 @@ def open_tracer(words: int | None) -> "Tracer":
 
     least = words or load(Params, Path(PARAMS_FILE)).trace.min_words
     return Tracer.open(INDEX, TOKENS, TOKENIZER, min_words=least)
+
+
+def as_cleaned(text: str) -> str:
+    """A text that somebody types as `clean` writes it in the project in the current folder; outside
+    a project, as it stands."""
+    from tokenmill.core.params import PARAMS_FILE, ModeParams, Section, load  # noqa: PLC0415 (pydantic)
+
+    class Params(Section):
+        clean: ModeParams
+
+    is_clean = text.isascii() and text.isprintable() and "  " not in text
+    if is_clean or not Path(PARAMS_FILE).exists():
+        return text
+    from tokenmill.normalize import normalize_typed  # noqa: PLC0415 (polars)
+
+    return normalize_typed(text, load(Params, Path(PARAMS_FILE)).clean.mode)
 
 
 def print_trace(trace: "Trace", *, spans: int, out: TextIO | None = None) -> None:

@@ -287,7 +287,7 @@ def newest_answers(project: Path, weights: Path, tokenizer_file: Path) -> list[t
     """The fixed prompts of `project`, and the answers of these weights to them."""
     import torch  # noqa: PLC0415 (seconds; so for the imports that follow)
 
-    from tokenmill.core.params import PARAMS_FILE, Section, load  # noqa: PLC0415
+    from tokenmill.core.params import PARAMS_FILE, ModeParams, Section, load  # noqa: PLC0415
     from tokenmill.evaluation.evaluate import continuation  # noqa: PLC0415
     from tokenmill.evaluation.generate import Sampling  # noqa: PLC0415
     from tokenmill.evaluation.prompts import EvaluateParams, RawText, chosen_prompts, encode_prompts  # noqa: PLC0415
@@ -296,6 +296,7 @@ def newest_answers(project: Path, weights: Path, tokenizer_file: Path) -> list[t
     from tokenmill.model.huggingface import load_model  # noqa: PLC0415
 
     class Params(Section):
+        clean: ModeParams
         data: RawText
         evaluate: EvaluateParams
 
@@ -307,10 +308,11 @@ def newest_answers(project: Path, weights: Path, tokenizer_file: Path) -> list[t
     raw = raw_text(params.data.raw, project)
     tokens = project / paths.TOKENS
     chosen = chosen_prompts(params.evaluate, raw, tokens, tokenizer, context_length=context)
+    prompts = encode_prompts(chosen, tokenizer, context_length=context, mode=params.clean.mode)
     sampling = Sampling(max_new_tokens=params.evaluate.max_new_tokens)
     return [
         (prompt.question.prompt, continuation(model, tokenizer, prompt, sampling)[0])
-        for prompt in encode_prompts(chosen, tokenizer, context_length=context)
+        for prompt in prompts
     ]
 
 

@@ -144,6 +144,19 @@ class DeviceParams(Section, extra="ignore"):
     """Where to train and evaluate; `auto` takes CUDA, else Apple's Metal, else the CPU."""
 
 
+Mode = Literal["strict", "balanced", "lenient", "none"]
+
+
+class ModeParams(Section, extra="ignore"):
+    """The parameter of the section `clean` by which also texts that somebody types are written."""
+
+    mode: Mode
+    """Which characters stay: `strict` ASCII; `balanced` the letters, numbers and punctuation of
+    every script, with typographic quotes, dashes and symbols as one types them; `lenient` all of
+    Unicode but emoji and control characters; `none` the text as it is. The first three also
+    normalize Unicode (NFC) and white space."""
+
+
 class MixtureParams(Section, extra="ignore"):
     """The parameter of the section `data` that training obeys, and no stage before it."""
 

@@ -21,7 +21,6 @@ from tokenmill.core.files import enough_room, write_directory
 from tokenmill.data import filters
 from tokenmill.data.chunks import CHUNK_BYTES, Chunk, Planner
 from tokenmill.data.dedup import Hashes, SeenHashes, SeenNearDuplicates, signatures
-from tokenmill.data.normalize import drop_boilerplate, lost_letters, normalize
 from tokenmill.data.params import CleanParams
 from tokenmill.data.pii import mask_pii
 from tokenmill.data.readers import FORMATS
@@ -34,6 +33,7 @@ from tokenmill.formats.chat_columns import as_lines, change_text
 from tokenmill.formats.metrics import CleanReport, Example, Letters
 from tokenmill.formats.raw_text import Raw, holds
 from tokenmill.formats.shards import SCHEMA, SHARD_BYTES
+from tokenmill.normalize import drop_boilerplate, lost_letters, normalize
 from tokenmill.words.cleaning import dropped_in_words, letters_warning
 
 

@@ -4,10 +4,8 @@ from typing import Annotated, Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from tokenmill.core.params import MixtureParams, RawPlace, Section
+from tokenmill.core.params import MixtureParams, ModeParams, RawPlace, Section
 from tokenmill.data.filters import FilterParams
-
-Mode = Literal["strict", "balanced", "lenient", "none"]
 
 Unit = Literal["file", "paragraph", "line"]
 
@@ -70,14 +68,8 @@ class NearDuplicateParams(Section):
     one shingle."""
 
 
-class CleanParams(Section):
+class CleanParams(ModeParams, extra="forbid"):
     """How raw records become documents."""
-
-    mode: Mode
-    """Which characters stay: `strict` ASCII; `balanced` the letters, numbers and punctuation of
-    every script, with typographic quotes, dashes and symbols as one types them; `lenient` all of
-    Unicode but emoji and control characters; `none` the text as it is. The first three also
-    normalize Unicode (NFC) and white space."""
 
     columns: Annotated[list[str], Field(min_length=1)] | None
     """Columns or keys that hold the text, joined by a line break; null finds the usual shapes."""

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 from pydantic import Field
 
-from tokenmill.core.params import Section
+from tokenmill.core.params import Mode, Section
 from tokenmill.display import Progress
 from tokenmill.evaluation.generate import Sampling, generate
 from tokenmill.evaluation.measured_documents import MeasuredDocuments
@@ -71,10 +71,11 @@ def evaluate(
     tokenizer_file: Path,
     raw: Raw,
     params: EvaluateParams,
+    mode: Mode,
     device: DeviceName,
 ) -> tuple[Evaluation, MeasuredDocuments]:
     """Measure every epoch in the folder `models`; `raw` may hold the prompts. Model, tokenizer and
-    tokens must belong together.
+    tokens must belong together, and `mode` is the one by which their text was cleaned.
 
     Returns:
         The results, and the validation documents with the loss of each at each epoch.
@@ -91,10 +92,9 @@ def evaluate(
         "train": _training_text(tokens, tokenizer_file, val),
         "val": val.ids,
     }
-    entries = chosen_prompts(
-        params, raw, tokens, tokenizer, context_length=manifest.model.context_length
-    )
-    prompts = encode_prompts(entries, tokenizer, context_length=manifest.model.context_length)
+    context_length = manifest.model.context_length
+    entries = chosen_prompts(params, raw, tokens, tokenizer, context_length=context_length)
+    prompts = encode_prompts(entries, tokenizer, context_length=context_length, mode=mode)
     documents = MeasuredDocuments(val, tokenizer, metadata.sources("val"))
     results = []
     with Progress("evaluate", manifest.epochs, "epoch") as progress:
@@ -201,7 +201,8 @@ def ask_held_out(
     questions = first_questions(
         chats, tokenizer, context_length=context_length, max_new_tokens=params.max_new_tokens
     )
-    prompts = encode_prompts(questions, tokenizer, context_length=context_length)
+    # `finetune` has cleaned the chats
+    prompts = encode_prompts(questions, tokenizer, context_length=context_length, mode="none")
 
     def answers(models: Path) -> list[Answer]:
         compute = choose_compute(device, manifests[models].train.precision)

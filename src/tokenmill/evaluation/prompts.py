@@ -19,7 +19,7 @@ from pydantic import BeforeValidator, Field, TypeAdapter, model_validator
 
 from tokenmill.core.errors import UserError
 from tokenmill.core.files import refuse_special
-from tokenmill.core.params import DeviceParams, RawPlace, Section, parse
+from tokenmill.core.params import DeviceParams, Mode, ModeParams, RawPlace, Section, parse
 from tokenmill.core.paths import PROMPTS_FILE
 from tokenmill.display import shortened
 from tokenmill.evaluation.results import Mark, Question
@@ -138,6 +138,7 @@ class RawText(Section, extra="ignore"):
 class EvaluateSections(Section):
     """The sections of params.yaml that the stages `evaluate` and `evaluate_finetuned` read."""
 
+    clean: ModeParams
     data: RawText
     evaluate: EvaluateParams
     runtime: DeviceParams
@@ -215,17 +216,25 @@ def read_prompts(path: Raw) -> list[PromptParams]:
 
 
 def encode_prompts(
-    prompts: Sequence[PromptParams], tokenizer: TextTokenizer, *, context_length: int
+    prompts: Sequence[PromptParams], tokenizer: TextTokenizer, *, context_length: int, mode: Mode
 ) -> list[Prompt]:
     """Render and encode the prompts. Characters that the tokenizer does not know are left out.
 
+    Args:
+        prompts: the prompts as somebody types them.
+        tokenizer: the tokenizer of the model.
+        context_length: the most tokens of a prompt.
+        mode: `clean.mode`, by which prompts and expected texts are written as the training text is.
+
     Raises:
-        UserError: a prompt is empty or does not fit the model's context.
+        UserError: a prompt is empty or does not fit the model's context, or nothing is left of an
+            expected text.
     """
     prepared = []
     for number, entry in enumerate(prompts, start=1):
-        document = _conversation(entry)
-        text = plain(document or entry.text or "")
+        written = _normalized(entry, mode)
+        document = _conversation(written)
+        text = plain(document or written.text or "")
         unknown = tokenizer.unknown(text)
         ids = (
             tokenizer.encode(tokenizer.known(text))
@@ -242,7 +251,7 @@ def encode_prompts(
             )
         question = Question(
             prompt=plain(entry.user or entry.text or ""),
-            expect=entry.expect,
+            expect=written.expect,
             left_out=unknown,
             kind="text" if entry.user is None else "user",
             mark=entry.mark,
@@ -250,6 +259,25 @@ def encode_prompts(
         )
         prepared.append(Prompt(question, ids, ends_with_turn=document is not None))
     return prepared
+
+
+def _normalized(entry: PromptParams, mode: Mode) -> PromptParams:
+    """A prompt with its texts as `clean` writes them.
+
+    Raises:
+        UserError: nothing is left of one of them.
+    """
+    from tokenmill.normalize import normalize_typed  # noqa: PLC0415 (polars)
+
+    typed = {name: getattr(entry, name) for name in ("user", "text", "expect")}
+    written = {name: text and normalize_typed(text, mode) for name, text in typed.items()}
+    for name, text in written.items():
+        if text == "":
+            raise UserError(
+                f"`{name}: {shortened(typed[name], 40)}`, of evaluate.prompts or {PROMPTS_FILE}, "
+                f"has no character that clean.mode ({mode}) keeps; write another."
+            )
+    return entry.model_copy(update=written)
 
 
 def _conversation(entry: PromptParams) -> Document | None:

@@ -23,7 +23,7 @@ class Question(Section):
     prompt: str
     """The prompt as the user wrote it."""
     expect: str | None
-    """The text that a right answer contains; None if any answer will do."""
+    """The text that a right answer contains, as `clean` writes it; None if any answer will do."""
     left_out: str
     """The characters of the prompt that the tokenizer does not know."""
     kind: Literal["user", "text"] = "user"

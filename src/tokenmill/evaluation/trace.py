@@ -14,7 +14,7 @@ from tokenmill.core.errors import UserError
 from tokenmill.core.files import rounded
 from tokenmill.core.params import Section
 from tokenmill.core.paths import VALIDATION_DOCUMENTS, way_out
-from tokenmill.evaluation.results import Evaluation, Question
+from tokenmill.evaluation.results import Evaluation
 from tokenmill.formats.chat import readable
 from tokenmill.formats.measured import measured_text
 from tokenmill.formats.records import read_record
@@ -191,10 +191,9 @@ class Tracer:
             spans=sorted(traced, key=lambda span: (span.count, span.start)),
         )
 
-    def prompt(self, question: Question, answer: str) -> PromptTrace:
-        """Trace a prompt and the answer to it."""
-        documents = self._documents_with(question.prompt)
-        expect = question.expect
+    def prompt(self, prompt: str, expect: str | None, answer: str) -> PromptTrace:
+        """Trace a prompt, as `clean` writes it, and the answer to it."""
+        documents = self._documents_with(prompt)
         found = expect is not None and any(
             expect in self._document(number) for number in documents[:MOST_DOCUMENTS]
         )
@@ -320,6 +319,7 @@ class TracesFile(Section):
 
 def trace_evaluation(
     evaluation: Evaluation,
+    prompts: Sequence[str],
     documents: "pl.DataFrame",
     tracer: Tracer,
     *,
@@ -333,6 +333,7 @@ def trace_evaluation(
 
     Args:
         evaluation: the answers of every epoch.
+        prompts: the prompts of its questions, as `clean` writes them.
         documents: the loss of each validation document (evaluation/document_losses.py).
         tracer: for the training text of `tokens`.
         tokens: what `unpack` wrote, `data/tokens`.
@@ -341,14 +342,15 @@ def trace_evaluation(
         validation_bytes: as for the losses; None for the whole of the validation text.
     """
     last = evaluation.epochs[-1]
-    answers = zip(evaluation.questions, last.answers, strict=True)
+    answers = zip(evaluation.questions, prompts, last.answers, strict=True)
     val = measured_text(tokens, "val", tokenizer_file, at_most=validation_bytes).ids[1:]
     overlaps, passages = tracer.overlap(val, overlap_words)
     return Traces(
         min_words=tracer.min_words,
         overlap_words=overlap_words,
         prompts=[
-            tracer.prompt(question, question.in_order(answer)[0]) for question, answer in answers
+            tracer.prompt(prompt, question.expect, question.in_order(answer)[0])
+            for question, prompt, answer in answers
         ],
         validation_documents=len(overlaps),
         overlapping_documents=int(overlaps.sum()),

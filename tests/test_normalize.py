@@ -5,12 +5,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tokenmill.data.normalize import (
+from tokenmill.normalize import (
     NOT_SURELY_NFC,
     drop_boilerplate,
     fold_table,
     lost_letters,
     normalize,
+    normalize_typed,
 )
 
 MODES = ("strict", "balanced", "lenient")
@@ -90,6 +91,18 @@ def test_each_mode_by_example(text, strict, balanced, lenient):
 def test_white_space(mode):
     text = "  def f():\n\n\n\n    return\t1,  2 \t \n\tx\ty \n"
     assert clean_one(text, mode) == "def f():\n\n    return 1, 2\n\tx y"
+
+
+@pytest.mark.parametrize("mode", MODES)
+@given(text=NASTY)
+def test_a_typed_text_keeps_the_white_space_around_it(mode, text):
+    assert normalize_typed(text, mode).strip(" \t\n") == clean_one(text.strip(), mode)
+    assert normalize_typed(f" \t{text}x\n\n\n", mode).endswith("x\n\n\n")
+    assert normalize_typed(f"\n  x {text}", mode).startswith("\n  x")
+
+
+def test_a_typed_text_is_left_alone_in_mode_none():
+    assert normalize_typed("“a”\xa0 ", "none") == "“a”\xa0 "
 
 
 def test_ascii_rows_are_untouched_where_they_are_clean():

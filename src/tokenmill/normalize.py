@@ -26,7 +26,7 @@ from typing import Literal
 import numpy as np
 import polars as pl
 
-from tokenmill.data.params import Mode
+from tokenmill.core.params import Mode
 
 _REMOVED = "\x1f"
 """The character that marks the place of a removed one in step 5. After step 2 no text contains
@@ -100,6 +100,22 @@ def normalize(texts: pl.Series, mode: Mode) -> pl.Series:
     )
     texts = _change(texts, texts.str.contains(_EXTRA_BLANKS) | _have(texts, "\t"), _step_6)
     return texts.str.strip_chars(" \t\n")
+
+
+def normalize_typed(text: str, mode: Mode) -> str:
+    """Normalize a text that somebody types, as a prompt, but for the white space around it, on
+    which the answer depends.
+
+    Example:
+        >>> normalize_typed("“It’s open”: ", "balanced")
+        '"It\'s open": '
+    """
+    if mode == "none":
+        return text
+    inner = text.strip()
+    start = text.find(inner)
+    ends = _steps_1_to_3(pl.Series([text[:start], text[start + len(inner) :]]))
+    return f"{ends[0]}{normalize(pl.Series([inner]), mode)[0]}{ends[1]}"
 
 
 def _change(
