@@ -45,7 +45,11 @@ def test_recall_and_generalisation_are_counted_apart():
         epoch=1, train_loss=1, val_loss=1, perplexity=1, bits_per_byte=1, answers=answers
     )
     evaluation = Evaluation(questions=questions, epochs=[last])
-    assert evaluation.is_marked
+    assert evaluation.scores == {
+        "recall": "seen",
+        "generalisation": "held_out",
+        "right answers": None,
+    }, "one prompt has no mark"
     assert [str(evaluation.score(last, mark)) for mark in ("seen", "held_out", None)] == [
         "2 of 2",
         "1 of 2",
@@ -82,7 +86,7 @@ def test_marks_without_an_expectation_are_no_score():
     )
     question = Question(prompt="a", expect=None, left_out="", mark="seen")
     evaluation = Evaluation(questions=[question], epochs=[last])
-    assert not evaluation.is_marked
+    assert not evaluation.scores
     assert str(evaluation.score(last, "held_out")) == "–"
 
 

@@ -268,7 +268,20 @@ def test_recall_and_generalisation_are_two_numbers(made: Path, tmp_path: Path, e
         ["1 of 1", "0 of 1"],
         ["1 of 1", "0 of 1"],
     ]
+    assert "It answers 1 of 1 questions whose answers its text has" in words
     assert "in the held-out text: <i>what follows</i>" in words
+
+
+def test_prompts_without_a_mark_count_too(made: Path, tmp_path: Path, epochs: Epochs):
+    folder = shutil.copytree(made, tmp_path / "half")
+    content = evaluation().model_dump()
+    content["questions"][0]["mark"] = "seen"
+    write_json(folder / "reports/evaluation.json", content)
+    source = epochs(folder)
+    words = Page(source).words
+    assert "It gives 1 of 2 expected answers, after its first epoch 0 of 2." in words
+    assert "nowhere in it" not in words
+    assert [row[4:6] for row in cells(source)][-1] == ["1 of 1", "1 of 2"]
 
 
 def test_answers_are_traced_to_the_training_text(source: str):

@@ -199,6 +199,18 @@ def test_right_answers_are_those_to_the_same_expectations(make_run: MakeRun):
     assert "right answers" not in compared(("a", first, 1), ("b", other, 2)).best
 
 
+@pytest.mark.parametrize(("expect", "mark"), [("Madrid", "right"), ("x", "wrong"), (None, "")])
+def test_answers_are_graded_by_the_shown_expectation(
+    make_run: MakeRun, expect: str | None, mark: str
+):
+    """Each of two runs may expect something else of a prompt."""
+    run = make_run(epochs=1)
+    assert run.evaluation.epochs[0].answers[0].greedy == "The capital of Spain is Madrid."
+    both = compared(("a", run, 1), ("b", with_question(run, 0, expect=expect), 1))
+    assert both.prompts[0].question.expect == expect
+    assert both.prompts[0].versions[0].mark == mark
+
+
 def test_changes_are_marked_by_signs_or_colours(make_run: MakeRun):
     run = make_run(epochs=2)
     comparison = compared(("one", run, 1), ("two", run, 2))

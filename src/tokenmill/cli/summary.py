@@ -302,7 +302,7 @@ def cost_lines(costs: "Sequence[CostRow]") -> list[tuple[str, str]]:
 
 
 def _print_losses(evaluation: "Evaluation") -> None:
-    """Print the losses of every epoch and its right answers: recall and generalisation apart if
+    """Print the losses of every epoch and its right answers: recall and generalisation apart where
     prompts are marked."""
     scores = evaluation.scores
     rows = [("epoch", "train loss", "val loss", "perplexity", "bits/byte", *scores)]

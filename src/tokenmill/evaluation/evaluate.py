@@ -156,7 +156,7 @@ def answer(model: GPT, tokenizer: TextTokenizer, prompt: Prompt, params: Evaluat
     return Answer(
         greedy=greedy.strip(),
         sampled=sampled.strip(),
-        found=None if prompt.question.expect is None else prompt.question.expect in greedy,
+        found=prompt.question.is_right(greedy),
         repetition=repetition(greedy_ids),
     )
 

@@ -45,6 +45,10 @@ class Question(Section):
         more than the likeliest one, which soon repeats itself."""
         return self.kind == "text" and self.expect is None
 
+    def is_right(self, answer: str) -> bool | None:
+        """Whether an answer contains the expected text; None if none is expected."""
+        return None if self.expect is None else self.expect in answer
+
     def in_order(self, answer: "Answer") -> tuple[str, str]:
         """The two texts of an answer, the one to show first first."""
         if self.is_open:
@@ -121,12 +125,6 @@ class Evaluation(Section):
         return epochs
 
     @property
-    def is_marked(self) -> bool:
-        """Whether prompts with an expectation are marked, so that recall and generalisation are
-        counted apart."""
-        return any(question.mark and question.expect for question in self.questions)
-
-    @property
     def asks(self) -> bool:
         """Whether a prompt is a question; else the model only continues texts."""
         return any(question.kind == "user" for question in self.questions)
@@ -139,10 +137,11 @@ class Evaluation(Section):
 
     @property
     def scores(self) -> dict[str, Mark | None]:
-        """The names of the scores that say something, each with the mark of its prompts. It is
-        empty if nothing is expected."""
-        marks: dict[str, Mark | None] = {name: mark for mark, name in SHOWN_BY.items()}
-        names = marks if self.is_marked else {"right answers": None}
+        """The names of the scores that say something, each with the mark of its prompts; the one on
+        all prompts is included if one of them has no mark. It is empty if nothing is expected."""
+        names: dict[str, Mark | None] = {name: mark for mark, name in SHOWN_BY.items()}
+        if not all(question.mark for question in self.questions if question.expect is not None):
+            names["right answers"] = None
         return {
             name: mark for name, mark in names.items() if self.score(self.epochs[-1], mark).asked
         }

@@ -96,10 +96,15 @@ class ComparedEpoch:
         return cls(name, run, run.evaluation.epochs[number - 1], run.history[number - 1])
 
     def answer(self, asked: Question) -> Answer | None:
-        """The answer to a prompt; None if the run did not have this prompt."""
-        prompts = [_identity(question) for question in self.run.evaluation.questions]
-        prompt = _identity(asked)
-        return self.result.answers[prompts.index(prompt)] if prompt in prompts else None
+        """The answer to a prompt, right or wrong by what is expected of it here, which the run may
+        not have expected; None if the run did not have this prompt."""
+        answers = zip(self.run.evaluation.questions, self.result.answers, strict=True)
+        for question, answer in answers:
+            if _identity(question) == _identity(asked):
+                is_same = question.expect == asked.expect
+                found = answer.found if is_same else asked.is_right(answer.greedy)
+                return answer.model_copy(update={"found": found})
+        return None
 
 
 def _identity(question: Question) -> tuple[str, str]:
