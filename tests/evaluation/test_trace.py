@@ -23,15 +23,19 @@ DOCUMENTS = [CHAT, LONG, "Shakespeare wrote plays.", "A cat moos.", "held out"]
 SOURCES = ["chats.jsonl", "long.txt", "short.txt", "short.txt", "validation.txt"]
 
 
-@pytest.fixture(scope="module")
-def tracer(tmp_path_factory: pytest.TempPathFactory) -> Tracer:
-    folder = tmp_path_factory.mktemp("trace")
-    clean = write_clean(folder / "clean", DOCUMENTS, sources=SOURCES)
+def tracer_of(folder: Path, documents: list[str], sources: list[str], min_words: int) -> Tracer:
+    """For the training text of these documents."""
+    clean = write_clean(folder / "clean", documents, sources=sources)
     file = folder / "tokenizer.json"
     train_tokenizer(clean, file, TokenizerParams(type="bpe", vocab_size=300, sample_bytes=10**6))
     split = TokenizeParams(split="auto", val_fraction=0.1)
     index = index_here(folder, clean, file, split)
-    return Tracer.open(index, folder / "tokens", file, min_words=2)
+    return Tracer.open(index, folder / "tokens", file, min_words=min_words)
+
+
+@pytest.fixture(scope="module")
+def tracer(tmp_path_factory: pytest.TempPathFactory) -> Tracer:
+    return tracer_of(tmp_path_factory.mktemp("trace"), DOCUMENTS, SOURCES, min_words=2)
 
 
 def test_spans_name_the_place_they_come_from(tracer: Tracer) -> None:
@@ -63,6 +67,16 @@ def test_a_passage_is_cut_between_words(tracer: Tracer) -> None:
         assert len(side) <= PASSAGE_CHARS + 3
         assert set(side.split()) <= {"…", *(f"word{number}" for number in words)}
         assert "…" in side
+
+
+def test_a_passage_without_spaces_is_cut_too(tmp_path: Path) -> None:
+    """As one of Chinese or Japanese."""
+    signs = "".join(map(chr, range(0x4E00, 0x4E00 + 300)))
+    found = tracer_of(tmp_path, [f"{signs} planted {signs}", "held out"], SOURCES[-2:], min_words=1)
+    (span,) = found.trace("planted").spans
+    (passage,) = span.passages
+    assert passage.before == f"… {signs[1 - PASSAGE_CHARS :]} "
+    assert passage.after == f" {signs[: PASSAGE_CHARS - 1]} …"
 
 
 @pytest.mark.parametrize(

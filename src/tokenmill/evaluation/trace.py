@@ -297,17 +297,19 @@ class Tracer:
 
 
 def _last_words(text: str) -> str:
-    """The last words of a text, at most PASSAGE_CHARS characters."""
+    """The last words of a text, or its characters without spaces; at most PASSAGE_CHARS."""
     if len(text) <= PASSAGE_CHARS:
         return text
-    return f"… {text[-PASSAGE_CHARS:].partition(' ')[2]}"
+    cut = text[-PASSAGE_CHARS:]
+    return f"… {cut.partition(' ')[2] or cut}"
 
 
 def _first_words(text: str) -> str:
-    """The first words of a text, at most PASSAGE_CHARS characters."""
+    """The first words of a text, or its characters without spaces; at most PASSAGE_CHARS."""
     if len(text) <= PASSAGE_CHARS:
         return text
-    return f"{text[:PASSAGE_CHARS].rpartition(' ')[0]} …"
+    cut = text[:PASSAGE_CHARS]
+    return f"{cut.rpartition(' ')[0] or cut} …"
 
 
 class TracesFile(Section):
