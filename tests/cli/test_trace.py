@@ -83,6 +83,19 @@ def test_a_typed_text_is_traced_as_clean_writes_it(typed: Typed):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("place", ["evaluation.trace.MOST_TOKENS", "cli.trace.LONGEST_TEXT"])
+def test_how_much_of_a_long_text_is_searched_is_said(
+    place: str, typed: Typed, monkeypatch: pytest.MonkeyPatch
+):
+    assert "only" not in typed("trace", stdin=QUESTION.encode())[1]
+    monkeypatch.setattr(f"tokenmill.{place}", 4)
+    out, notes = typed("trace", "--json", stdin=QUESTION.encode())
+    searched = json.loads(out)["text"]
+    assert QUESTION.startswith(searched)
+    assert f"only the first {len(searched)} characters" in notes
+
+
+@pytest.mark.slow
 def test_a_typed_prompt_is_known_as_clean_writes_it(finished: Project):
     """The report shows it as it was typed."""
     prompt = "What is the\xa0capital of France?"

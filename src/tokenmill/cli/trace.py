@@ -11,14 +11,14 @@ from rich.text import Text
 from tokenmill.cli.main import Parser, add_json, count
 from tokenmill.core.errors import UserError
 from tokenmill.core.paths import INDEX, TOKENIZER, TOKENS
-from tokenmill.display import console, print_blocks, print_record, shortened
+from tokenmill.display import console, note, print_blocks, print_record, shortened
 from tokenmill.words.units import counted
 
 if TYPE_CHECKING:
     from tokenmill.evaluation.trace import Passage, Trace, TracedSpan, Tracer
 
 LONGEST_TEXT = 1 << 20
-"""The most characters that are read from a pipe."""
+"""The most bytes that are read from a pipe."""
 
 PHRASE_WIDTH = 100
 """The most columns that a phrase takes above its passages."""
@@ -62,14 +62,26 @@ def run(options: argparse.Namespace) -> None:
     if text is None:
         if sys.stdin.isatty():
             raise UserError("trace needs a text, as an argument or from a pipe.")
-        text = sys.stdin.buffer.read(LONGEST_TEXT).decode("utf-8", "replace")
+        # One more, by which `_trace` knows that it is not all
+        text = sys.stdin.buffer.read(LONGEST_TEXT + 1).decode("utf-8", "replace")
     if not text.strip():
         raise UserError("there is nothing to trace in an empty text.")
-    trace = open_tracer(options.words).trace(as_cleaned(text), passages=options.passages)
+    trace = _trace(as_cleaned(text), words=options.words, passages=options.passages)
     if options.json:
         print_record(trace.model_dump())
     else:
         print_trace(trace, spans=options.spans)
+
+
+def _trace(text: str, *, words: int | None, passages: int) -> "Trace":
+    """Trace a text, and say so if it is too long to be searched as a whole."""
+    from tokenmill.evaluation.trace import MOST_TOKENS  # noqa: PLC0415 (pydantic)
+
+    tracer = open_tracer(words)
+    trace = tracer.trace(text, passages=passages)
+    if len(tracer.encode(text)) > MOST_TOKENS or len(text.encode()) > LONGEST_TEXT:
+        note(f"only the first {len(trace.text):,} characters of the text were searched")
+    return trace
 
 
 def open_tracer(words: int | None) -> "Tracer":
