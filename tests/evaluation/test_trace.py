@@ -95,6 +95,17 @@ def test_a_prompt_is_known_with_what_is_expected(
     assert (found.prompt_documents, found.is_known) == (documents, known)
 
 
+def test_what_few_documents_lack_others_may_have(
+    tracer: Tracer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two documents have the prompt, and one of them, the first or the second, is read."""
+    monkeypatch.setattr("tokenmill.evaluation.trace.MOST_DOCUMENTS", 1)
+    known = [
+        tracer.prompt("Shakespeare wrote", expect, "").is_known for expect in ("Hamlet", "plays")
+    ]
+    assert known == [True, None]
+
+
 def test_a_planted_passage_is_found(tracer: Tracer) -> None:
     """In the second of three documents, and nothing across their ends."""
     tokenizer = tracer.tokenizer

@@ -28,6 +28,7 @@ from tests.reports.run_material import (
     documents,
     evaluation,
     prepare,
+    traces,
     write_groups,
     write_timing,
 )
@@ -291,6 +292,19 @@ def test_answers_are_traced_to_the_training_text(source: str):
     assert "The prompt stands in 3 documents, with the expected text" in words
     assert "1 of 10 documents" in words
     assert "The others take 1.6250 bits per byte" in words
+
+
+def test_what_nobody_knows_of_a_prompt_is_not_said(tmp_path: Path, epochs: Epochs):
+    """More documents have it than are read, and none of these has what is expected."""
+    folder = prepare(tmp_path)
+    found = traces()
+    unknown = found.prompts[0].model_copy(update={"is_known": None})
+    prompts = [unknown, *found.prompts[1:]]
+    content = found.model_copy(update={"prompts": prompts}).model_dump()
+    write_json(folder / "reports/answer_traces.json", {"traces": content})
+    words = Page(epochs(folder)).words
+    assert "in 3 documents; those that were read are without the expected text." in words
+    assert "Of 1 prompt with an expected answer, 0 stand" in words
 
 
 def groups(page: str) -> list[list[str]]:

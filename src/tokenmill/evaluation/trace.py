@@ -36,7 +36,8 @@ MOST_TOKENS = 20_000
 """The most tokens of a text whose spans are searched."""
 
 MOST_DOCUMENTS = 1_000
-"""The most documents that have a prompt and are read for its expected answer."""
+"""The most documents that have a prompt and are read for its expected text. Of more, so many are
+read at even distances."""
 
 MOST_OVERLAPS = 5
 """The most overlaps of validation text with training text that are kept."""
@@ -102,7 +103,8 @@ class PromptTrace(Section):
     prompt_documents: int
     """In how many documents of the training text all words of the prompt stand in a row."""
     is_known: bool | None
-    """Whether one of them has the expected text, too; None if none is expected."""
+    """Whether one of them has the expected text, too; None if none is expected, or if they are more
+    than MOST_DOCUMENTS and none that was read has it."""
     answer: Trace
     """The answer that the report shows first, at the last epoch."""
 
@@ -126,8 +128,8 @@ class Traces(Section):
 
     @property
     def known(self) -> tuple[int, int]:
-        """The prompts that stand in the training text together with their expected text, and all
-        that expect one."""
+        """The prompts that stand in the training text together with their expected text, and all of
+        which it is known whether they do."""
         found = [prompt.is_known for prompt in self.prompts if prompt.is_known is not None]
         return found.count(True), len(found)
 
@@ -198,14 +200,17 @@ class Tracer:
     def prompt(self, prompt: str, expect: str | None, answer: str) -> PromptTrace:
         """Trace a prompt, as `clean` writes it, and the answer to it."""
         documents = self._documents_with(prompt)
-        found = expect is not None and any(
-            expect in self._document(number) for number in documents[:MOST_DOCUMENTS]
-        )
         return PromptTrace(
             prompt_documents=len(documents),
-            is_known=None if expect is None else found,
+            is_known=None if expect is None else self._have(documents, expect),
             answer=self.trace(answer),
         )
+
+    def _have(self, documents: Sequence[int], expect: str) -> bool | None:
+        """Whether one of the documents has a text; None if there are too many to know."""
+        read = documents[:: max(1, math.ceil(len(documents) / MOST_DOCUMENTS))]
+        found = any(expect in self._document(number) for number in read)
+        return None if not found and len(read) < len(documents) else found
 
     def shared(self, texts: Sequence[str], min_words: int) -> tuple[np.ndarray, list[TracedSpan]]:
         """Whether `min_words` words of each text stand in a row in the training text, (texts,)
