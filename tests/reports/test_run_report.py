@@ -364,6 +364,17 @@ def test_benchmarks_have_a_section(made: Path, tmp_path: Path, epochs: Epochs):
     assert HOSTILE not in source
 
 
+def test_only_benchmarks_that_are_told_apart_are_drawn(tmp_path: Path, epochs: Epochs):
+    folder = prepare(tmp_path)
+    found = benchmarks()
+    many = [found.results[0].model_copy(update={"name": f"b{n}"}) for n in range(1, 14)]
+    content = found.model_copy(update={"results": many}).model_dump()
+    write_json(folder / "reports/benchmarks.json", content)
+    page = epochs(folder)
+    assert "The first 12 of 13 benchmarks are drawn." in page
+    assert ("epoch 1: b12 " in page, "epoch 1: b13 " in page) == (True, False)
+
+
 def test_benchmarks_of_other_epochs_are_refused(tmp_path: Path, epochs: Epochs):
     folder = prepare(tmp_path)
     write_json(folder / "reports/benchmarks.json", benchmarks(2).model_dump())
@@ -401,11 +412,14 @@ def test_one_epoch_without_prompts_has_a_page(tmp_path: Path, epochs: Epochs):
         question["expect"] = None
         answer["found"] = None
     write_json(folder / "reports/evaluation.json", content)
-    page = Page(epochs(folder))
+    text = epochs(folder)
+    page = Page(text)
     page.assert_self_contained()
     assert "best" not in page.words
     assert "right answers" not in page.words, "nothing is expected"
     assert "matrix" not in [value for name, value in page.attributes if name == "class"]
+    assert "<small><br>" not in text, "a note of a first epoch, which there is not"
+    assert "dvc metrics diff" not in text
     assert "By epoch" not in page.words, "a chart of one epoch would have a dot for a line"
     content["questions"] = []
     content["epochs"][0]["answers"] = []

@@ -132,6 +132,9 @@ POINTS = 300
 COLOURS = 4
 """The number of colours of series in page.css."""
 
+STROKES = 3
+"""The number of strokes in answers.css, each with its own dots."""
+
 # The numbers of the losses' colours there
 TRAIN = 1
 VALIDATION = 3
@@ -318,8 +321,9 @@ def _losses_by_epoch(evaluation: Evaluation) -> Chart:
 
 
 def _accuracy_by_epoch(benchmarks: BenchmarksFile) -> Chart | None:
+    """The accuracy on the benchmarks, or on as many of them as can be told apart."""
     series = []
-    for number, result in enumerate(benchmarks.results):
+    for number, result in enumerate(benchmarks.results[: COLOURS * STROKES]):
         values = [100 * result.accuracy(score).value for score in result.epochs]
         epochs = [score.epoch for score in result.epochs]
         titles = [
