@@ -2,6 +2,7 @@
 expected of them, and validation documents."""
 
 import math
+import random
 from pathlib import Path
 
 import numpy as np
@@ -115,6 +116,19 @@ def test_a_planted_passage_is_found(tracer: Tracer) -> None:
     documents, passages = tracer.overlap(np.array(ids), 5)  # `word7` is letters and digits: two
     assert documents.tolist() == [False, True, False]
     assert [span.passages[0].text for span in passages] == ["word7 word8 word9 word10"]
+
+
+def test_a_long_passage_takes_few_searches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each compares the rest of it: one for each word would take quadratic time."""
+    draw = random.Random(0)
+    book = " ".join(draw.choice(["sea", "sky", "sun", "rain", "wind"]) for _ in range(5000))
+    search = tracer_of(tmp_path, [book, "held out"], SOURCES[-2:], min_words=100).search
+    searched: list[int] = []
+    longest = search.longest
+    monkeypatch.setattr(search, "longest", lambda one: searched.append(len(one)) or longest(one))
+    (span,) = search.spans(search.tokenizer.encode(f"A book: {book}. Its end."), min_words=100)
+    assert (span.words, span.count) == (5000, 1)
+    assert sum(searched) < 500
 
 
 VALIDATION = [f"So: {LONG[:60]}.", "Something else.", f"Or {LONG[50:110]}"]

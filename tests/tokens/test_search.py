@@ -124,6 +124,8 @@ def search(
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(search_module, "SAMPLES", samples)
         patch.setattr(search_module, "BLOCK", 7)
+        patch.setattr(search_module, "COMPARED", 2)
+        patch.setattr(search_module, "STRIDES", (6, 2, 1))
         yield indexed(folder, documents, bpe_file, part_bytes=part_bytes)
 
 

@@ -16,10 +16,15 @@ from tokenmill.formats.tokenizer import TextTokenizer, token_bytes
 from tokenmill.tokens.words import Words
 
 COMPARED = 8
-"""The number of tokens of a phrase that are compared at a time. Most differ within them."""
+"""The number of tokens of a phrase that are compared first. Most differ within them. Each time
+after it, twice as many are."""
 
 BLOCK = 1 << 16
-"""The number of places, about, that are looked at together."""
+"""The number of places, about, that are looked at together; or of the tokens of fewer places."""
+
+STRIDES = (4096, 64, 1)
+"""The distances of the words that are searched for together. Between two words whose longest
+phrases end at the same place, all end there, so a long passage takes a few searches."""
 
 SAMPLES = 1 << 16
 """At most so many places of a suffix array, evenly spread, have their first tokens in memory. The
@@ -276,16 +281,18 @@ class Search:
         is_less = np.zeros(len(places), dtype=np.bool_)
         open_ = np.arange(len(places))
         last = len(self.index.tokens) - 1  # end-of-text, which is in no phrase
+        width = COMPARED
         while len(open_):
-            columns = common[open_, None] + np.arange(COMPARED)
+            columns = common[open_, None] + np.arange(width)
             wanted = phrases[open_].tokens(columns)
             found = self.index.tokens[np.minimum(places[open_, None] + columns, last)]
             differs = found != wanted
-            where = np.where(differs.any(axis=1), differs.argmax(axis=1), COMPARED)
-            rows = np.flatnonzero(where < COMPARED)
+            where = np.where(differs.any(axis=1), differs.argmax(axis=1), width)
+            rows = np.flatnonzero(where < width)
             is_less[open_[rows]] = found[rows, where[rows]] < wanted[rows, where[rows]]
             common[open_] += where
-            open_ = open_[(where == COMPARED) & (common[open_] < phrases.lengths[open_])]
+            open_ = open_[(where == width) & (common[open_] < phrases.lengths[open_])]
+            width = max(COMPARED, min(2 * width, BLOCK // max(1, len(open_))))
         return np.minimum(common, phrases.lengths), is_less & (common < phrases.lengths)
 
 
@@ -343,12 +350,34 @@ class _Query:
     def reach(self, search: Search) -> np.ndarray:
         """For each word, where the longest phrase ends that begins with it and has its tokens in
         the training text, at the end of a word; 0 if there is none. (words,) int64."""
-        stops = self.phrases.stops(search.longest(self.phrases))
-        last = np.searchsorted(self.ends, stops, side="right") - 1
-        is_any = last >= self.words
-        found = np.zeros(len(self.starts), dtype=np.int64)
-        np.maximum.at(found, self.words[is_any], self.ends[last[is_any]])
+        words = np.arange(len(self.starts))
+        found = np.zeros_like(words)
+        is_known = np.zeros(len(words), dtype=np.bool_)
+        for stride in STRIDES:
+            is_asked = ~is_known & ((words % stride == 0) | (words == len(words) - 1))
+            self._search(search, is_asked, found)
+            is_known |= is_asked
+            before = np.maximum.accumulate(np.where(is_known, words, 0))
+            behind = np.minimum.accumulate(np.where(is_known, words, len(words) - 1)[::-1])[::-1]
+            is_between = (found[before] == found[behind]) & (found[before] > 0)
+            found[is_between] = found[before[is_between]]
+            is_known |= is_between
         return found
+
+    def _search(self, search: Search, is_asked: np.ndarray, found: np.ndarray) -> None:
+        """Write down what `reach` gives for some words.
+
+        Args:
+            search: the index.
+            is_asked: whether to search for each word; (words,) bool.
+            found: the result, 0 for these words before; (words,) int64.
+        """
+        which = np.flatnonzero(is_asked[self.words])
+        words, phrases = self.words[which], self.phrases[which]
+        stops = phrases.stops(search.longest(phrases))
+        last = np.searchsorted(self.ends, stops, side="right") - 1
+        is_any = last >= words
+        np.maximum.at(found, words[is_any], self.ends[last[is_any]])
 
     def places(self, search: Search, numbers: Sequence[int], reach: np.ndarray) -> list[np.ndarray]:
         """All places of the phrases that begin with the words `numbers` and end where `reach`
