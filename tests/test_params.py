@@ -538,9 +538,9 @@ def test_longer_context_than_the_last_text_is_refused(write: Write, tmp_path: Pa
             for name in names
         }
     if change == "another start":
-        lock["stages"]["train"]["params"]["params.yaml"]["model"]["start_from"] = (
-            "models/start/gpt2"
-        )
+        deps = lock["stages"]["tokenizer"]["deps"]
+        (start,) = (dep for dep in deps if dep["path"] == today["model"]["start_from"])
+        start["path"] = "models/start/gpt2"
     if change != "no lock":
         (tmp_path / "dvc.lock").write_text(json.dumps(lock))
     shutil.copytree(ROOT / "metrics", tmp_path / "metrics")

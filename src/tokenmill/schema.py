@@ -54,6 +54,9 @@ BEFORE_TRAINING = {
 }
 """The stages that make tokens, each with its parameters in dvc.yaml."""
 
+CHARACTERS = 256
+"""The vocabulary size that is assumed for a character tokenizer that is not trained yet."""
+
 
 class RuntimeSection(RuntimeParams, ExecutorParams, extra="forbid"):
     """The section `runtime`: how fast a stage runs, never what it writes. So no stage depends on
@@ -151,8 +154,37 @@ def check_all(path: Path = PARAMS_FILE) -> AllParams:
     """Read and check every section."""
     params = validate(AllParams, read_yaml(path), path)
     _check_start(params.model, path)
-    _check_length(params.model, path)
+    _check_length(params, path)
     return params
+
+
+def expected_vocabulary(params: AllParams, root: Path) -> int:
+    """The size of the vocabulary that the tokenizer of the project in `root` will have.
+
+    Raises:
+        UserError: training cannot start from the model that params.yaml names.
+    """
+    if params.model.start:
+        _check_start(params.model, root / PARAMS_FILE)
+        return read_config(root / params.model.start).vocab_size
+    return params.tokenizer.vocab_size if params.tokenizer.type == "bpe" else CHARACTERS
+
+
+def made_tokens(params: AllParams, root: Path) -> bool:
+    """Whether dvc.lock of the project in `root` has these parameters for everything that makes
+    tokens."""
+    values = params.model_dump()
+    values |= dict(_values(values))
+    stages = read_yaml(root / "dvc.lock", ["stages"])["stages"]
+    try:
+        read = {Path(dep["path"]) for name in BEFORE_TRAINING for dep in stages[name]["deps"]}
+        return {Path(params.data.raw), Path(params.model.start_from)} <= read and all(
+            stages[stage]["params"][PARAMS_FILE.name][name] == values[name]
+            for stage, names in BEFORE_TRAINING.items()
+            for name in names
+        )
+    except (LookupError, TypeError):  # not all of these stages have run
+        return False
 
 
 def refuse_missing_text(params: AllParams) -> None:
@@ -249,12 +281,12 @@ def _check_start(model: ModelSection, path: Path) -> None:
         raise ParamsError(path, problems)
 
 
-def _check_length(model: ModelSection, path: Path) -> None:
+def _check_length(params: AllParams, path: Path) -> None:
     """Refuse a context longer than the text was in the last run, if the text is still the same."""
     try:
         counted = read_metrics(TokensMetrics, path.parent)
-        problem = too_short(counted.train_tokens, model.context_length)
-        if problem is None or not _is_same_text(path):
+        problem = too_short(counted.train_tokens, params.model.context_length)
+        if problem is None or not _is_same_text(params, path.parent):
             return
     # There was no run, or what it left is damaged
     except (UserError, LookupError, TypeError, StopIteration):
@@ -262,25 +294,14 @@ def _check_length(model: ModelSection, path: Path) -> None:
     raise ParamsError(path, [("model.context_length", problem)])
 
 
-def _is_same_text(path: Path) -> bool:
+def _is_same_text(params: AllParams, root: Path) -> bool:
     """Whether dvc.lock has today's parameters for everything that makes tokens, and today's size of
     the raw text."""
-    today = read_yaml(path)
-    values = today | dict(_values(today))
-    stages = read_yaml(path.with_name("dvc.lock"), ["stages"])["stages"]
-    for stage, names in BEFORE_TRAINING.items():
-        then = stages[stage]["params"][PARAMS_FILE.name]
-        if any(then[name] != values[name] for name in names):
-            return False
-    if (
-        stages["train"]["params"][PARAMS_FILE.name]["model"]["start_from"]
-        != today["model"]["start_from"]
-    ):
-        return False  # the start model's tokenizer may be another one
-    raw = raw_text(today["data"]["raw"], path.parent)
-    size = next(
-        dep["size"] for dep in stages["clean"]["deps"] if dep["path"] == today["data"]["raw"]
-    )
+    if not made_tokens(params, root):
+        return False
+    raw = raw_text(params.data.raw, root)
+    deps = read_yaml(root / "dvc.lock", ["stages"])["stages"]["clean"]["deps"]
+    size = next(dep["size"] for dep in deps if Path(dep["path"]) == Path(params.data.raw))
     if isinstance(raw, Objects):
         return size == sum(size for size, _ in raw.versions.values())
     return size == sum(file.stat().st_size for file in [raw, *raw.rglob("*")] if file.is_file())

@@ -118,6 +118,14 @@ def test_text_is_weighed_against_the_model(
     assert said in " ".join(text.split())
 
 
+def test_tokens_of_another_text_are_called_so(project: Path, capsys: pytest.CaptureFixture[str]):
+    write_tokens(project / "data/tokens", sequences=500)
+    shutil.copytree(ROOT / "metrics", project / "metrics")
+    assert "another text" not in plan(capsys, "--hardware", "T4")
+    (project / "dvc.lock").write_text("stages: {}")
+    assert "another text or tokenizer; `dvc repro unpack`" in plan(capsys, "--hardware", "T4")
+
+
 def test_text_that_is_never_seen_is_no_text(project: Path, capsys: pytest.CaptureFixture[str]):
     """Half of it: half the model is recommended."""
     write_tokens(project / "data/tokens", sequences=500, sources=("a", "b"))

@@ -37,6 +37,11 @@ def put(name: str) -> None:
     main(["preset", name, "--yes"])
 
 
+def test_the_plan_that_is_named_is_of_the_preset(capsys: pytest.CaptureFixture[str], params: Path):
+    put("phase1")
+    assert "`tokenmill plan --preset phase1`" in capsys.readouterr().out
+
+
 def value_at(content: dict[str, Any], name: str) -> Any:
     for key in name.split("."):
         content = content[key]

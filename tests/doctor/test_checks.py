@@ -135,7 +135,7 @@ def test_disk_must_hold_what_will_be_written(
 ):
     assert large.params
     text = checks.CONVERSATION_BYTES * large.params.sample.conversations
-    needed = checks.bytes_to_write(large.params, text=text, tokens=None)
+    needed = checks.bytes_to_write(large.params, text=text, tokens=None, vocab_size=320)
     usage: Any = shutil.disk_usage("/")
     monkeypatch.setattr(
         shutil, "disk_usage", lambda _: usage._replace(free=int(fraction * sum(needed.values())))
@@ -182,10 +182,16 @@ def test_estimate_agrees_with_a_real_run(finished: Repository):
     params = check_all(finished.root / "params.yaml")
     stages = ("clean", "tokenize", "unpack", "train")
     before = checks.bytes_to_write(
-        params, text=size("data/raw/sample/*"), tokens=None, outdated=stages
+        params,
+        text=size("data/raw/sample/*"),
+        tokens=None,
+        vocab_size=params.tokenizer.vocab_size,
+        outdated=stages,
     )
     tokens = read_metadata(finished.root / "data/tokens")
-    after = checks.bytes_to_write(params, text=0, tokens=tokens, outdated=stages)
+    after = checks.bytes_to_write(
+        params, text=0, tokens=tokens, vocab_size=tokens.vocab_size, outdated=stages
+    )
     assert after["tokens"] == size("data/tokens/*.bin")
     assert after["weights of the epochs"] == pytest.approx(
         size("models/gpt/epoch-*/model.safetensors"), rel=0.05

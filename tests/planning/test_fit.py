@@ -3,6 +3,7 @@
 import gzip
 import io
 import itertools
+import json
 import math
 import shutil
 from collections.abc import Callable
@@ -13,6 +14,7 @@ import polars as pl
 import pytest
 
 from tests.imports import ROOT
+from tests.training.tiny import write_tokens
 from tokenmill.cli.main import main
 from tokenmill.cli.preset import params_with, text_with
 from tokenmill.core.errors import UserError
@@ -393,6 +395,22 @@ def test_the_command_writes_on_yes_and_names_a_missing_price(
         main(["fit", "--budget", "5", "--hardware", "T4"])
     main(["fit", "--budget", "5", "--hardware", "T4", "--price-per-hour", "2", "--yes"])
     assert read_yaml(project / PARAMS_FILE)["tokenizer"]["vocab_size"] < 1024
+
+
+def test_the_plan_that_is_named_is_of_the_proposal(
+    project: Path, capsys: pytest.CaptureFixture[str]
+):
+    """Also where tokens of another text are."""
+    write_tokens(project / "data/tokens", sequences=500)
+    (project / "dvc.lock").write_text("stages: {}")
+    main(["fit", "--minutes", "1", "--hardware", "T4", "--yes"])
+    out = capsys.readouterr().out
+    command = out[out.rindex("`tokenmill plan") :].split("`")[1]
+    main([*command.split()[1:], "--json"])
+    planned = json.loads(capsys.readouterr().out)
+    assert planned["model"]["vocab_size"] == read_yaml(PARAMS_FILE)["tokenizer"]["vocab_size"]
+    assert f"{planned['tokens']:,} tokens to train on" in out
+    assert f"{planned['steps']:,} steps on T4" in out
 
 
 def test_the_command_says_what_did_not_fit(

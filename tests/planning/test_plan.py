@@ -10,12 +10,14 @@ from typing import Any
 
 import pytest
 import torch
+from ruamel.yaml import YAML
 
 from tests.imports import ROOT
 from tests.model.small import config_of
 from tests.training.tiny import run, train_params, write_tokens
 from tokenmill.cli.preset import apply_override, params_with, read_preset
 from tokenmill.core.errors import UserError
+from tokenmill.core.files import write_json
 from tokenmill.core.params import PARAMS_FILE
 from tokenmill.costs import read_timing
 from tokenmill.model import gpt
@@ -34,7 +36,7 @@ from tokenmill.planning.plan import (
     step_seconds_on,
     step_time,
 )
-from tokenmill.schema import check_all
+from tokenmill.schema import BEFORE_TRAINING, check_all
 from tokenmill.training.compile import STEPS_TO_RECORD, Compilation
 from tokenmill.training.optimizer import POLAR_EXPRESS
 from tokenmill.training.schedule import Workload
@@ -198,14 +200,71 @@ def test_a_preset_equals_the_same_values_by_hand(project: Path):
     assert (project / PARAMS_FILE).read_bytes() == before
 
 
+def write_metrics(project: Path, *, tokens: int, vocab_size: int) -> None:
+    """Those of the last run."""
+    changes = {"tokens": {"train_tokens": tokens}, "tokenizer": {"vocab_size": vocab_size}}
+    for name, change in changes.items():
+        content = json.loads((ROOT / f"metrics/{name}.json").read_text())
+        write_json(project / f"metrics/{name}.json", content | change)
+
+
 def test_metrics_tell_the_data_of_a_clone(project: Path):
-    (project / "metrics").mkdir()
-    tokens = json.loads((ROOT / "metrics/tokens.json").read_text()) | {"train_tokens": 12_345}
-    (project / "metrics/tokens.json").write_text(json.dumps(tokens))
-    tokenizer = json.loads((ROOT / "metrics/tokenizer.json").read_text()) | {"vocab_size": 777}
-    (project / "metrics/tokenizer.json").write_text(json.dumps(tokenizer))
+    write_metrics(project, tokens=12_345, vocab_size=777)
     work = planned(project, hardware=["T4"]).work
     assert (work.tokens, work.config.vocab_size) == (12_345, 777)
+
+
+@pytest.fixture
+def run_before(project: Path) -> Path:
+    """A project whose tokens are those of its params.yaml, by its dvc.lock."""
+    write_tokens(project / "data" / "tokens", sequences=100, sources=("a", "b"))
+    write_metrics(project, tokens=803, vocab_size=400)
+    params = YAML(typ="safe").load(project / PARAMS_FILE)
+    stages = {
+        stage: {
+            "deps": [{"path": params["data"]["raw"]}, {"path": params["model"]["start_from"]}],
+            "params": {"params.yaml": {name: params.get(name, "auto") for name in names}},
+        }
+        for stage, names in BEFORE_TRAINING.items()
+    }
+    (project / "dvc.lock").write_text(json.dumps({"stages": stages}))
+    return project
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "sample.seed=1",
+        "data.raw=/texts",
+        "data.encoding=cp1251",
+        "clean.deduplicate=false",
+        "tokenizer.sample_bytes=9",
+        "tokenize.val_fraction=0.1",
+    ],
+)
+def test_tokens_of_another_run_are_known_as_such(run_before: Path, change: str):
+    known = planned(run_before, *TINY, hardware=["T4"])
+    assert (known.work.tokens, known.work.config.vocab_size) == (803, 29)
+    assert not known.has_other_tokens
+    other = planned(run_before, *TINY, change, "tokenizer.vocab_size=512", hardware=["T4"])
+    assert (other.work.tokens, other.work.config.vocab_size) == (803, 512)
+    assert other.has_other_tokens
+    given = planned(run_before, *TINY, change, tokens=10_000, hardware=["T4"])
+    assert (given.work.tokens, given.work.config.vocab_size) == (10_000, 1024)
+    assert not given.has_other_tokens
+    with pytest.raises(UserError, match="dvc repro unpack"):
+        planned(run_before, *TINY, change, "data.mixture={a: 2}", hardware=["T4"])
+
+
+def test_the_vocabulary_is_that_of_the_start(run_before: Path):
+    shape = [*TINY, "model.start_from=models/start/small"]
+    params = params_with({}, run_before / PARAMS_FILE, shape)
+    with pytest.raises(UserError, match="`tokenmill import` writes such a folder"):
+        planned(run_before, *shape, hardware=["T4"])
+    config = ModelConfig.of(params.model, 321)
+    write_json(run_before / "models/start/small/config.json", {"tokenmill": config.model_dump()})
+    plan = planned(run_before, *shape, hardware=["T4"])
+    assert (plan.work.config.vocab_size, plan.has_other_tokens) == (321, True)
 
 
 def test_a_mixture_makes_other_epochs(project: Path):

@@ -75,9 +75,10 @@ def run(options: argparse.Namespace) -> None:
     gpu = None
     if options.hardware.lower() != HERE:
         gpu = gpu_timer(known_hardware([options.hardware])[0])
-    values = propose(params, seconds=seconds, step_seconds=gpu, price=price, where=options.hardware)
+    where = options.hardware
+    values, tokens = propose(params, seconds=seconds, step_seconds=gpu, price=price, where=where)
     if offer(values, "fit", yes=options.yes):
-        say(NEXT)
+        say(NEXT.format(f"--tokens {tokens} --hardware {where}"))
 
 
 def params_for(path: str | None) -> "AllParams":
@@ -109,9 +110,9 @@ def propose(
     step_seconds: "StepSeconds | None" = None,
     price: float | None = None,
     where: str = HERE,
-) -> dict[str, Any]:
+) -> tuple[dict[str, Any], int]:
     """Print a training of so many seconds for the text at `data.raw`, each value with its reason.
-    Return the values for params.yaml.
+    Return the values for params.yaml, and the number of tokens to train on.
 
     Args:
         step_seconds: the seconds of a step; None to measure them on this machine.
@@ -145,4 +146,5 @@ def propose(
         console().print(f"no larger model was tried: {proposal.too_large}")
     console().print()
     # The time is that of all the text once in an epoch
-    return {"data.raw": params.data.raw, "data.mixture": None} | proposal.values
+    values = {"data.raw": params.data.raw, "data.mixture": None} | proposal.values
+    return values, proposal.text.train_tokens

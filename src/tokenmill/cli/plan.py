@@ -25,6 +25,11 @@ EXAMPLES = """\
   tokenmill plan --hardware A100 --step-seconds 0.1    what share of the peak that would be
 """
 
+OTHER_TOKENS = (
+    "those are of another text or tokenizer; `dvc repro unpack` makes those of params.yaml, or "
+    "give --tokens"
+)
+
 
 def add_arguments(parser: Parser) -> None:
     """Declare what to plan, and for which hardware."""
@@ -40,7 +45,7 @@ def add_arguments(parser: Parser) -> None:
         "--vocab-size",
         type=amount,
         metavar="N",
-        help="entries of the tokenizer (default: the present one's)",
+        help="entries of the tokenizer (default: of that of params.yaml)",
     )
     add(
         "--hardware",
@@ -135,6 +140,7 @@ def _record(plan: "Plan", utilisation: float) -> dict[str, Any]:
         "model": work.config.model_dump(),
         "parameters": plan.parameters,
         "tokens": work.tokens,
+        "has_other_tokens": plan.has_other_tokens,
         "epochs": work.train.epochs,
         "steps": work.steps,
         "mixture": [asdict(one) for one in work.seen],
@@ -173,6 +179,7 @@ def _print_facts(plan: "Plan") -> None:
     rows = [
         ("model", f"{model}, vocabulary {config.vocab_size:,}"),
         ("text", f"{work.tokens:,} tokens x {counted(train.epochs, 'epoch')}"),
+        *([("", OTHER_TOKENS)] if plan.has_other_tokens else []),
         ("", _verdict(plan)),
         *mixture,
         ("step", f"{work.tokens_per_step:,} tokens, {epochs}"),

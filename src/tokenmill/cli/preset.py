@@ -38,8 +38,8 @@ ORDER = [DEFAULT, "phase1", "phase2", "phase3", "modern-124m", "gpt2-medium"]
 
 GPU = "A100"
 
-NEXT = "`tokenmill plan` says what this takes, `dvc repro` does it"
-"""A line after other values of params.yaml."""
+NEXT = "`tokenmill plan {}` says what this takes, `dvc repro` does it"
+"""A line after other values of params.yaml, of which the tokens are not made yet."""
 
 COLOURS = {"+": "green", "-": "red", "@": "dim"}
 
@@ -110,7 +110,7 @@ def run(options: argparse.Namespace) -> None:
         preset = read_preset(options.name)
         console().print(f"made for {preset.text}; set data.raw to where your copy is")
         if offer(preset.values, preset.name, yes=options.yes):
-            say(NEXT)
+            say(NEXT.format(f"--preset {preset.name}"))
 
 
 def _print_presets(root: Path) -> None:

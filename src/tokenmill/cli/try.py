@@ -47,7 +47,7 @@ def add_arguments(parser: Parser) -> None:
 def run(options: argparse.Namespace) -> None:
     """Fit, train, summarize, and open the report in the browser if this is a terminal."""
     set_wait_policy()
-    values = propose(params_for(options.path), seconds=60 * options.minutes)
+    values, _ = propose(params_for(options.path), seconds=60 * options.minutes)
     edited = git.ask(Path(), "diff", "--quiet", "HEAD", "--", "params.yaml") is None
     if not offer(values, "fit", yes=options.yes or not edited):
         sys.exit(1)

@@ -24,7 +24,7 @@ from tokenmill.formats.token_file import TokenMetadata, read_metadata
 from tokenmill.model.config import ModelConfig
 from tokenmill.model.device import Compute, choose_compute
 from tokenmill.model.gpt import parameter_count
-from tokenmill.schema import AllParams, check_all
+from tokenmill.schema import AllParams, check_all, expected_vocabulary
 from tokenmill.training.compile import missing_compiler
 from tokenmill.training.memory import device_memory, sequences_that_fit
 from tokenmill.training.size import memory
@@ -48,9 +48,6 @@ PACKED = 0.35
 BYTES_PER_TOKEN = {"bpe": 3.0, "char": 1.0}
 """Bytes of text per token before the tokenizer is known. They are low, so that the estimate is too
 large rather than too small."""
-
-CHARACTERS = 256
-"""The vocabulary size that is assumed for a character tokenizer that is not trained yet."""
 
 CONVERSATION_BYTES = 133
 """The mean bytes of a built-in training conversation, with its share of the validation
@@ -177,7 +174,7 @@ def check_memory(project: Project) -> Iterator[Finding]:
     compute = project.compute
     if params is None or compute is None:
         return
-    config = ModelConfig.of(params.model, vocabulary(params, _tokens(project)))
+    config = ModelConfig.of(params.model, vocabulary(params, _tokens(project), project.root))
     setting = params.runtime.micro_batch_size
     sequences = (
         sequences_that_fit(config, params.train, params.train.batch_size, compute)
@@ -223,7 +220,10 @@ def check_disk(project: Project) -> Iterator[Finding]:
         text = int(
             sum(source.size * UNPACKED[source.compression] for source in project.raw.sources)
         )
-    parts = bytes_to_write(params, text=text, tokens=tokens, outdated=project.outdated)
+    vocab_size = vocabulary(params, tokens, workspace)
+    parts = bytes_to_write(
+        params, text=text, tokens=tokens, vocab_size=vocab_size, outdated=project.outdated
+    )
     if not parts:
         yield ok("disk", f"nothing to write; {size(shutil.disk_usage(workspace).free)} free")
         return
@@ -242,6 +242,7 @@ def bytes_to_write(
     *,
     text: int,
     tokens: TokenMetadata | None,
+    vocab_size: int,
     outdated: Collection[str] | None = None,
 ) -> dict[str, int]:
     """The bytes that stages write, by kind of output.
@@ -250,6 +251,7 @@ def bytes_to_write(
         params: all parameters.
         text: bytes of the raw text, only used without `tokens`.
         tokens: the tokens that training will see, if they are there already.
+        vocab_size: the size of the tokenizer's vocabulary.
         outdated: names of the stages that will run; None means all.
     """
     if tokens is not None:
@@ -257,7 +259,7 @@ def bytes_to_write(
         text = tokens.train.bytes + tokens.val.bytes
     else:
         plain = int(4 * text / BYTES_PER_TOKEN[params.tokenizer.type])
-    config = ModelConfig.of(params.model, vocabulary(params, tokens))
+    config = ModelConfig.of(params.model, vocab_size)
     weights = 4 * parameter_count(config)
     state = memory(config, sequences=1, precision=torch.float32, train=params.train).optimizer
     parts = {
@@ -275,11 +277,9 @@ def bytes_to_write(
     }
 
 
-def vocabulary(params: AllParams, tokens: TokenMetadata | None) -> int:
+def vocabulary(params: AllParams, tokens: TokenMetadata | None, root: Path) -> int:
     """The size of the tokenizer's vocabulary, known or expected."""
-    if tokens is not None:
-        return tokens.vocab_size
-    return params.tokenizer.vocab_size if params.tokenizer.type == "bpe" else CHARACTERS
+    return tokens.vocab_size if tokens else expected_vocabulary(params, root)
 
 
 def _tokens(project: Project) -> TokenMetadata | None:

@@ -256,6 +256,8 @@ class Plan:
     currency: str
     source: str | None
     """How the time of this machine is known, in words; None if it is not in the rows."""
+    has_other_tokens: bool
+    """Whether the number of tokens is that of a run with another text or tokenizer."""
 
     @cached_property
     def parameters(self) -> int:
@@ -302,7 +304,8 @@ def plan_training(
         UserError: hardware is not known, nothing says how many tokens there are, they are fewer
             than a sequence has, or the vocabulary is too large or too small.
     """
-    work = _workload(root, params, tokens, vocab_size)
+    are_others = (tokens is None or vocab_size is None) and _has_other_tokens(root, params)
+    work = _workload(root, params, tokens, vocab_size, are_others=are_others)
     if problem := too_short(work.tokens, work.config.context_length):
         raise UserError(problem)
     names = [name for name in hardware if name.lower() != HERE]
@@ -321,18 +324,40 @@ def plan_training(
         seconds = step_seconds_on(gpu, work, devices=devices, utilisation=utilisation)
         price = None if price_per_hour is None else price_per_hour * devices
         rows.append(PlanRow(name, seconds, work.steps, price, _sequences_that_fit(work, gpu)))
-    return Plan(work, rows, gpus, cost.currency, source)
+    return Plan(
+        work,
+        rows,
+        gpus,
+        cost.currency,
+        source,
+        has_other_tokens=are_others and tokens is None,
+    )
+
+
+def _has_other_tokens(root: Path, params: "AllParams") -> bool:
+    """Whether the tokens there are were made with other parameters than these."""
+    from tokenmill.schema import made_tokens  # noqa: PLC0415 (the libraries of cleaning)
+
+    return (root / "dvc.lock").exists() and not made_tokens(params, root)
 
 
 def _workload(
-    root: Path, params: "AllParams", tokens: int | None, vocab_size: int | None
+    root: Path,
+    params: "AllParams",
+    tokens: int | None,
+    vocab_size: int | None,
+    *,
+    are_others: bool,
 ) -> Workload:
     """The training; what is not given comes from the project's data. A text of a given length has
-    no sources to mix."""
-    metadata = _metadata(root) if tokens is None or vocab_size is None else None
-    if vocab_size is None:
+    no sources to mix. If the tokens there `are_others`, only their number is taken."""
+    from tokenmill.schema import expected_vocabulary  # noqa: PLC0415 (the libraries of cleaning)
+
+    is_given = tokens is not None and vocab_size is not None
+    metadata = None if is_given or are_others else _metadata(root)
+    if vocab_size is None and not are_others:
         vocab_size = metadata.vocab_size if metadata else _counted(root)[1]
-    vocab_size = vocab_size or params.tokenizer.vocab_size
+    vocab_size = vocab_size or expected_vocabulary(params, root)
     if not FEWEST_IDS <= vocab_size <= MOST_IDS:
         raise UserError(f"--vocab-size ({vocab_size:,}) must be from {FEWEST_IDS} to {MOST_IDS:,}.")
     config = ModelConfig.of(params.model, vocab_size)
