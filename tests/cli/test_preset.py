@@ -16,7 +16,7 @@ from ruamel.yaml import YAML
 
 from tests.imports import ROOT
 from tokenmill.cli.main import main
-from tokenmill.cli.preset import DEFAULT, names, params_with, read_preset, text_with
+from tokenmill.cli.preset import DEFAULT, FOLDER, names, params_with, read_preset, text_with
 from tokenmill.core.errors import UserError
 from tokenmill.core.params import read_yaml
 from tokenmill.planning.plan import plan_training
@@ -88,15 +88,18 @@ def test_the_list_has_all_presets_with_their_hours(
 def test_default_is_what_params_yaml_comes_with():
     content = YAML(typ="safe").load(TEXT)
     default = read_preset(DEFAULT).values
-    assert {name: value_at(content, name) for name in default} == default
+    whole = YAML(typ="safe").load(FOLDER / "default.yaml")["params"]
+    assert whole == {name: content[name] for name in ("tokenizer", "tokenize", "model", "train")}
     assert {name for other in names() for name in read_preset(other).values} == set(default)
-    assert not {name.split(".")[0] for name in default} & {
-        "data",
-        "evaluate",
-        "runtime",
-        "sample",
-        "clean",
-    }
+
+
+def test_no_edit_of_the_sections_of_a_preset_stays(params: Path):
+    edits = {"model.dropout": 0.5, "train.gradient_accumulation_steps": 64, "train.beta2": 0.99}
+    params.write_text(text_with(edits, params))
+    steps = params_with(read_preset("phase3").values, params).train.gradient_accumulation_steps
+    assert steps == 1
+    put(DEFAULT)
+    assert params.read_text() == TEXT
 
 
 @pytest.mark.parametrize("name", names())

@@ -50,10 +50,11 @@ EXAMPLES = """\
   tokenmill preset                    the presets, and what they would take
   tokenmill preset phase1             show what would change in params.yaml, then ask
   tokenmill preset phase3 --yes       write without asking
-  tokenmill preset default --yes      back to the values that this repository came with
+  tokenmill preset default --yes      back to what this repository came with
   tokenmill plan --preset phase3      what it would take, without writing anything
 
-What to read (`data`), how to ask (`evaluate`) and how to run (`runtime`) stay as they are.
+A preset sets all of `tokenizer`, `tokenize`, `model` and `train`. The other sections stay as they
+are: what to read and to keep of it, how to ask, fine-tuning, how to run.
 """
 
 
