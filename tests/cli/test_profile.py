@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.imports import ROOT
-from tests.training.tiny import write_tokens
+from tests.training.tiny import small_memory, write_tokens
 from tokenmill.cli.main import main
 from tokenmill.cli.preset import apply_override
 from tokenmill.cli.profile import Kind, Operation, Profile, kind_of
@@ -49,6 +49,15 @@ def test_it_leaves_a_trace_and_nothing_else(project: Path, capsys: pytest.Captur
     with pytest.raises(SystemExit, match=r"params\.yaml exists"):
         main(["profile", "--steps", "1", "--trace", "params.yaml"])
     json.loads((project / "params.yaml").read_text())
+
+
+def test_a_profile_of_steps_that_memory_does_not_hold_is_refused(
+    project: Path, monkeypatch: pytest.MonkeyPatch
+):
+    small_memory(monkeypatch, holds=2)
+    with pytest.raises(SystemExit, match=r"8 sequences at a time; set runtime\.micro_batch_size"):
+        main(["profile", "--steps", "3"])
+    assert not (project / "reports").exists()
 
 
 def test_without_tokens_the_way_out_is_named(project: Path):

@@ -168,6 +168,13 @@ def test_memory_must_hold_the_model(
     assert single(checks.check_memory, large).level == level
 
 
+def test_a_micro_batch_is_at_most_a_step(large: Project):
+    change_params(large.root / "params.yaml", {"runtime.micro_batch_size": 100_000})
+    large.params = check_all(large.root / "params.yaml")
+    large.compute = Compute(torch.device("cpu"), torch.float32)
+    assert "with 8 sequences at a time" in single(checks.check_memory, large).text
+
+
 def test_nothing_is_estimated_without_text(project: Project):
     change_params(project.root / "params.yaml", {"data.raw": "/nowhere"})
     project.params = check_all(project.root / "params.yaml")

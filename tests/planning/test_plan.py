@@ -8,13 +8,14 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import psutil
 import pytest
 import torch
 from ruamel.yaml import YAML
 
 from tests.imports import ROOT
 from tests.model.small import config_of
-from tests.training.tiny import run, train_params, write_tokens
+from tests.training.tiny import run, small_memory, train_params, write_tokens
 from tokenmill.cli.preset import apply_override, params_with, read_preset
 from tokenmill.core.errors import UserError
 from tokenmill.core.files import write_json
@@ -24,7 +25,7 @@ from tokenmill.model import gpt
 from tokenmill.model.config import ModelConfig
 from tokenmill.model.gpt import empty_model, parameter_count
 from tokenmill.planning import benchmark
-from tokenmill.planning.benchmark import STEPS, StepBenchmark, TooLargeError, measure
+from tokenmill.planning.benchmark import STEPS, Speed, StepBenchmark, TooLargeError, measure
 from tokenmill.planning.plan import (
     HARDWARE,
     LAUNCH_SECONDS,
@@ -39,6 +40,7 @@ from tokenmill.planning.plan import (
 from tokenmill.schema import BEFORE_TRAINING, check_all
 from tokenmill.training.compile import STEPS_TO_RECORD, Compilation
 from tokenmill.training.optimizer import POLAR_EXPRESS
+from tokenmill.training.params import OptimizerName
 from tokenmill.training.schedule import Workload
 from tokenmill.training.size import flops_per_token
 from tokenmill.training.step import Batch, StepResult
@@ -406,6 +408,38 @@ def test_a_model_larger_than_memory_is_refused(project: Path):
     large = ["model.n_layer=96", "model.n_embd=12288", "model.n_head=96", "runtime.device=cpu"]
     with pytest.raises(TooLargeError, match="TB"):
         planned(project, *large, tokens=10**9, hardware=["here"])
+
+
+def test_steps_are_measured_with_the_micro_batch_that_is_set(
+    project: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(benchmark, "MEASURED_SECONDS", 0.0)
+    tried = small_memory(monkeypatch, holds=2)
+    run_here: dict[str, Any] = {"tokens": 10**5, "hardware": ["here"]}
+    with pytest.raises(TooLargeError, match=r"4 sequences .* set runtime\.micro_batch"):
+        planned(project, *TINY, **run_here)
+    tried.clear()
+    assert planned(project, *TINY, "runtime.micro_batch_size=2", **run_here).rows
+    assert max(tried) == 2
+
+
+@pytest.mark.parametrize(("optimizer", "is_held"), [("muon", True), ("adamw", False)])
+def test_muon_keeps_fewer_moments_in_memory(
+    project: Path, monkeypatch: pytest.MonkeyPatch, optimizer: OptimizerName, *, is_held: bool
+):
+    """Three numbers for a weight of a block fit here, four do not."""
+    changes = ["model.n_layer=4", "model.n_embd=64", "runtime.device=cpu"]
+    params = params_with({}, project / PARAMS_FILE, [*changes, f"train.optimizer={optimizer}"])
+    work = Workload(ModelConfig.of(params.model, 300), params.train, 10**5)
+    free = int(3.5 * 4 * parameter_count(work.config))
+    host = psutil.virtual_memory()._replace(available=free)
+    monkeypatch.setattr("psutil.virtual_memory", lambda: host)
+    monkeypatch.setattr(benchmark, "_measured", lambda *_: Speed(1.0, "CPU", "nothing"))
+    if is_held:
+        assert measure(work, params.runtime)
+    else:
+        with pytest.raises(TooLargeError, match="are free here"):
+            measure(work, params.runtime)
 
 
 def test_memory_that_runs_out_while_the_model_is_made_is_said(

@@ -20,6 +20,7 @@ from tests.training.tiny import (
     digest,
     model_config,
     run,
+    small_memory,
     train_params,
     workload,
     write_tokens,
@@ -27,30 +28,11 @@ from tests.training.tiny import (
 from tokenmill.core.errors import UserError
 from tokenmill.model.device import Compute, is_out_of_memory
 from tokenmill.training import memory as module
-from tokenmill.training import step
 from tokenmill.training.distributed import Group
 from tokenmill.training.memory import WHOLE_GRADIENTS_SHARE, FittingMicroBatch, sequences_that_fit
 from tokenmill.training.size import USABLE_MEMORY, memory
 
 WIDE: dict[str, Any] = {"batch_size": 5, "gradient_accumulation_steps": 2, "optimizer": "adamw"}
-
-
-def small_memory(monkeypatch: pytest.MonkeyPatch, *, holds: int) -> list[int]:
-    """A device that runs out of memory with more than so many sequences; gives the micro-batches
-    that were tried."""
-    tried: list[int] = []
-    real = step.loss_on
-
-    def loss_or_nothing(model: Any, sequences: Any, index: Any, **how: Any) -> torch.Tensor:
-        tried.append(len(index))
-        loss = real(model, sequences, index, **how)
-        if len(index) > holds:
-            loss.backward()  # some gradients are there already when memory runs out
-            raise torch.OutOfMemoryError("CUDA out of memory.")
-        return loss
-
-    monkeypatch.setattr(step, "loss_on", loss_or_nothing)
-    return tried
 
 
 @pytest.mark.parametrize("micro_batch", [1, 3, 10, 99])

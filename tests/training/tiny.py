@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 import torch
 
 from tokenmill.formats.token_file import (
@@ -15,6 +16,7 @@ from tokenmill.formats.token_file import (
 from tokenmill.model.config import ModelConfig, ModelParams
 from tokenmill.model.device import Compute
 from tokenmill.model.huggingface import load_model
+from tokenmill.training import step
 from tokenmill.training.job import training_job
 from tokenmill.training.params import RuntimeParams, TrainParams
 from tokenmill.training.run import Outcome, run_job
@@ -179,3 +181,21 @@ def assert_same_to_rounding(ours: Path, theirs: Path) -> None:
         a, b = (load_model(root / name) for root in (ours, theirs))
         for one, other in zip(a.parameters(), b.parameters(), strict=True):
             torch.testing.assert_close(one, other, rtol=0, atol=2e-4)
+
+
+def small_memory(monkeypatch: pytest.MonkeyPatch, *, holds: int) -> list[int]:
+    """A device that runs out of memory with more than so many sequences; gives the micro-batches
+    that were tried."""
+    tried: list[int] = []
+    real = step.loss_on
+
+    def loss_or_nothing(model: Any, sequences: Any, index: Any, **how: Any) -> torch.Tensor:
+        tried.append(len(index))
+        loss = real(model, sequences, index, **how)
+        if len(index) > holds:
+            loss.backward()  # some gradients are there already when memory runs out
+            raise torch.OutOfMemoryError("CUDA out of memory.")
+        return loss
+
+    monkeypatch.setattr(step, "loss_on", loss_or_nothing)
+    return tried

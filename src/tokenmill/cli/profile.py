@@ -182,7 +182,9 @@ def _profile(params: "AllParams", *, steps: int, trace: Path) -> Profile:
     work = Workload.on(metadata, config, params.train, params.data.mixture)
     hindrances = recording_hindrances(compute, place=place, processes=1)
     compilation = choose_compilation(runtime.compile, compute.device, work, hindrances=hindrances)
-    benchmark = StepBenchmark(ids, work, compute, compilation)
+    benchmark = StepBenchmark(
+        ids, work, compute, compilation, micro_batch_size=runtime.micro_batch_size
+    )
     for step in range(STEPS_TO_RECORD):  # compile, allocate, record
         benchmark.step(step)
     rate = product_rate(compute)

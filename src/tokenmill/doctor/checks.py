@@ -26,7 +26,8 @@ from tokenmill.model.device import Compute, choose_compute
 from tokenmill.model.gpt import parameter_count
 from tokenmill.schema import AllParams, check_all, expected_vocabulary
 from tokenmill.training.compile import missing_compiler
-from tokenmill.training.memory import device_memory, sequences_that_fit
+from tokenmill.training.memory import device_memory, first_micro_batch
+from tokenmill.training.schedule import Workload
 from tokenmill.training.size import memory
 from tokenmill.words.units import counted, override, size
 
@@ -175,12 +176,8 @@ def check_memory(project: Project) -> Iterator[Finding]:
     if params is None or compute is None:
         return
     config = ModelConfig.of(params.model, vocabulary(params, _tokens(project), project.root))
-    setting = params.runtime.micro_batch_size
-    sequences = (
-        sequences_that_fit(config, params.train, params.train.batch_size, compute)
-        if setting == "auto"
-        else setting
-    )
+    work = Workload(config, params.train, tokens=0)  # the length of the text does not matter
+    sequences = first_micro_batch(params.runtime.micro_batch_size, work, compute)
     sharded = compute.device.type == "cuda" and params.runtime.parallel == "fsdp"
     need = memory(
         config,

@@ -6,6 +6,7 @@ import statistics
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Literal
 
 import psutil
 import torch
@@ -28,7 +29,7 @@ from tokenmill.training.compile import (
     choose_compilation,
     recording_hindrances,
 )
-from tokenmill.training.memory import sequences_that_fit
+from tokenmill.training.memory import first_micro_batch
 from tokenmill.training.optimizer import Optimizer
 from tokenmill.training.params import RuntimeParams
 from tokenmill.training.schedule import EpochSampler, Workload
@@ -46,6 +47,8 @@ of every machine."""
 MEASURED_SECONDS = 1.0
 """Seconds for which whole steps are measured at least."""
 
+SMALLER = "take a smaller one"
+
 
 class TooLargeError(UserError):
     """Memory does not hold a model in training."""
@@ -60,8 +63,17 @@ class TooLargeError(UserError):
 class StepBenchmark:
     """A fresh model, its optimizer and its data, for making training steps."""
 
-    def __init__(self, ids: Tensor, work: Workload, compute: Compute, compilation: Compilation):
-        """Train the model of `work` on `ids`.
+    def __init__(
+        self,
+        ids: Tensor,
+        work: Workload,
+        compute: Compute,
+        compilation: Compilation,
+        *,
+        micro_batch_size: Literal["auto"] | int,
+    ):
+        """Train the model of `work` on `ids`, with the micro-batch of
+        `runtime.micro_batch_size`.
 
         Raises:
             UserError: the ids do not fill a sequence.
@@ -92,7 +104,7 @@ class StepBenchmark:
         self._train = train
         self.compute = compute
         self.compilation = compilation
-        self.micro_batch = sequences_that_fit(config, train, train.batch_size, compute)
+        self.micro_batch = first_micro_batch(micro_batch_size, work, compute)
         step_on = functools.partial(
             train_step,
             compilation.of(model),
@@ -106,8 +118,11 @@ class StepBenchmark:
             self._step_on = RecordedStep(step_on, sequences=per_step, device=compute.device)
 
     def step(self, number: int, *, sequences: int | None = None) -> int:
-        """Make step `number`, or one over its first `sequences`. Return its tokens, or 0 if memory
-        ran out."""
+        """Make step `number`, or one over its first `sequences`. Return its tokens.
+
+        Raises:
+            TooLargeError: memory ran out.
+        """
         index = self._order.indices_at(number)[:sequences]
         self._optimizer.set_rates(self._train.peak)
         try:
@@ -115,7 +130,13 @@ class StepBenchmark:
         except Exception as error:
             if not is_out_of_memory(error):
                 raise
-            return 0
+            at_a_time = min(self.micro_batch, len(index))
+            way_out = "set runtime.micro_batch_size lower" if at_a_time > 1 else SMALLER
+            raise TooLargeError(
+                self.config,
+                f"runs out of memory here with {counted(at_a_time, 'sequence')} at a time; "
+                f"{way_out}",
+            ) from None
         return len(index) * self.config.context_length
 
 
@@ -142,14 +163,14 @@ def measure(work: Workload, runtime: RuntimeParams) -> Speed:
     """
     compute = choose_compute(runtime.device, work.train.precision)
     configure_process(compute)
-    _refuse_too_large(work.config, compute)
+    _refuse_too_large(work, compute)
     try:
         return _measured(work, runtime, compute)
     except Exception as error:
         if not is_out_of_memory(error):
             raise
         raise TooLargeError(
-            work.config, f"runs out of memory on {compute.name}; take a smaller one"
+            work.config, f"runs out of memory on {compute.name}; {SMALLER}"
         ) from None
 
 
@@ -163,7 +184,13 @@ def _measured(work: Workload, runtime: RuntimeParams, compute: Compute) -> Speed
         work,
         hindrances=recording_hindrances(compute, place="device", processes=1),
     )
-    steps = StepBenchmark(ids.to(compute.device), work, compute, compilation)
+    steps = StepBenchmark(
+        ids.to(compute.device),
+        work,
+        compute,
+        compilation,
+        micro_batch_size=runtime.micro_batch_size,
+    )
     if compilation.recorded:
         for _ in range(STEPS_TO_RECORD):
             _seconds(steps, sequences)
@@ -206,13 +233,13 @@ def step_timer(runtime: RuntimeParams) -> Callable[[Workload], float]:
     return seconds
 
 
-def _refuse_too_large(config: ModelConfig, compute: Compute) -> None:
-    parts = memory(config, sequences=1, precision=torch.float32)
+def _refuse_too_large(work: Workload, compute: Compute) -> None:
+    parts = memory(work.config, sequences=1, precision=torch.float32, train=work.train)
     need = parts.fixed
     there = psutil.virtual_memory().available
     if compute.device.type == "cpu" and need > there:
         raise TooLargeError(
-            config,
+            work.config,
             f"takes {size(need)} with gradients and optimizer, and {size(there)} are free here; "
             "plan it for other hardware (`tokenmill plan --hardware A100`)",
         )
@@ -235,14 +262,8 @@ def _warm(steps: StepBenchmark, sequences: int) -> float:
 def _seconds(steps: StepBenchmark, sequences: int) -> float:
     synchronize(steps.compute)
     began = time.perf_counter()
-    done = steps.step(0, sequences=sequences)
+    steps.step(0, sequences=sequences)
     synchronize(steps.compute)
-    if not done:
-        raise TooLargeError(
-            steps.config,
-            f"runs out of memory here with {counted(steps.micro_batch, 'sequence')} at a time; "
-            "set runtime.micro_batch_size",
-        )
     return time.perf_counter() - began
 
 

@@ -70,8 +70,7 @@ class FittingMicroBatch(MicroBatch):
         """Start with the size that `folder` has from an earlier run with the same `wanted`, device
         and processes.
 
-        Without such a size, start with `wanted`. `auto` means a process's part of
-        `train.batch_size`, or as much of it as memory should hold. All processes of a group take
+        Without such a size, start with that of `first_micro_batch`. All processes of a group take
         the smallest of their sizes.
 
         Args:
@@ -84,15 +83,7 @@ class FittingMicroBatch(MicroBatch):
         self._group = group
         self._say = say
         self._under = {"micro_batch_size": wanted, "device": compute.name, "processes": group.size}
-        part = -(-work.sequences_per_step // group.size)
-        if wanted == "auto":
-            at_most = min(work.train.batch_size, part)
-            shards = group.size if group.shards else 1
-            fitting = sequences_that_fit(
-                work.config, work.train, at_most, compute, learning=learning, shards=shards
-            )
-        else:
-            fitting = min(wanted, part)
+        fitting = first_micro_batch(wanted, work, compute, group=group, learning=learning)
         if self._file.exists():
             way_out = f"`rm {quote(str(self._file))}`: training finds the size again"
             kept = read_record(self._file, Remembered, way_out=way_out)
@@ -225,6 +216,27 @@ def sequences_that_fit(
         )
         room = USABLE_MEMORY * device_memory(compute.device)[1]
     return max(1, sequences_within(at_most, room, need))
+
+
+def first_micro_batch(
+    wanted: Literal["auto"] | int,
+    work: Workload,
+    compute: Compute,
+    *,
+    group: Group = SINGLE,
+    learning: int | None = None,
+) -> int:
+    """The size of the micro-batch that `runtime.micro_batch_size` asks for, at most a process's
+    part of a step. `auto` means its part of `train.batch_size`, or as much of it as memory should
+    hold."""
+    part = -(-work.sequences_per_step // group.size)
+    if wanted != "auto":
+        return min(wanted, part)
+    at_most = min(work.train.batch_size, part)
+    shards = group.size if group.shards else 1
+    return sequences_that_fit(
+        work.config, work.train, at_most, compute, learning=learning, shards=shards
+    )
 
 
 def _too_large(config: ModelConfig, device: str) -> str:
