@@ -97,6 +97,14 @@ def test_plans_in_the_document_are_those_printed(project: Path, capsys: pytest.C
         assert plan(capsys, *command.split()[1:]).splitlines() == shown.splitlines()
 
 
+def test_a_step_has_no_more_tokens_than_an_epoch(project: Path, capsys: pytest.CaptureFixture[str]):
+    sizes = ["--tokens", "10000", "--hardware", "A100"]
+    large, whole = (plan(capsys, *sizes, "-S", f"train.batch_size={n}") for n in (512, 78))
+    assert "9,984 tokens, 1 steps an epoch, 4 in all" in large
+    for each in (large, whole):
+        assert "operations a token, 2.51e+11 in all" in each
+
+
 @pytest.mark.parametrize(
     ("tokens", "epochs", "said"),
     [

@@ -167,7 +167,7 @@ def _print_facts(plan: "Plan") -> None:
         f"{config.n_embd} wide, "
         f"context {config.context_length}"
     )
-    operations = work.steps * work.tokens_per_step * plan.flops_per_token
+    operations = work.tokens_per_epoch * train.epochs * plan.flops_per_token
     update = (
         f", and {plan.optimizer_share:.0%} more for {train.optimizer}"
         if plan.optimizer_share > 0.005
@@ -182,7 +182,7 @@ def _print_facts(plan: "Plan") -> None:
         *([("", OTHER_TOKENS)] if plan.has_other_tokens else []),
         ("", _verdict(plan)),
         *mixture,
-        ("step", f"{work.tokens_per_step:,} tokens, {epochs}"),
+        ("step", f"{min(work.tokens_per_step, work.tokens_per_epoch):,} tokens, {epochs}"),
         ("work", f"{plan.flops_per_token:.4g} operations a token, {operations:.3g} in all{update}"),
     ]
     print_columns(rows)
@@ -266,7 +266,7 @@ def _fits(row: "PlanRow", batch_size: int) -> str:
 def _share_of_peak(plan: "Plan", seconds: float, *, devices: int) -> str:
     rate = plan.work.tokens_per_step * plan.flops_per_token / seconds / devices
     shares = ", ".join(f"{rate / gpu.flops:.0%} of {gpu.name}" for gpu in plan.gpus)
-    total = duration(seconds * plan.work.steps)
+    total = duration(seconds * plan.work.full_steps)
     return (
         f"a step in {seconds:g} s: {rate / 1e12:.3g}e12 operations a second, "
         f"{shares}; {total} in all"

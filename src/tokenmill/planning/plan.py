@@ -225,7 +225,8 @@ class PlanRow:
 
     name: str
     step_seconds: float
-    steps: int
+    steps: float
+    """The steps of the training, of which a short one is a fraction."""
     price_per_hour: float | None
     """The price of an hour of all devices together; None if it is not known."""
     sequences: int | None
@@ -318,12 +319,12 @@ def plan_training(
     source = None
     if this_machine:
         name, seconds, source = this_machine
-        rows.append(PlanRow(name, seconds, work.steps, cost.price_per_hour, None))
+        rows.append(PlanRow(name, seconds, work.full_steps, cost.price_per_hour, None))
     for gpu in gpus:
         name = gpu.name if devices == 1 else f"{devices} x {gpu.name}"
         seconds = step_seconds_on(gpu, work, devices=devices, utilisation=utilisation)
         price = None if price_per_hour is None else price_per_hour * devices
-        rows.append(PlanRow(name, seconds, work.steps, price, _sequences_that_fit(work, gpu)))
+        rows.append(PlanRow(name, seconds, work.full_steps, price, _sequences_that_fit(work, gpu)))
     return Plan(
         work,
         rows,

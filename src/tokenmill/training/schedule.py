@@ -199,6 +199,11 @@ class Workload:
         """Optimizer steps of the whole run."""
         return self.steps_per_epoch * self.train.epochs
 
+    @property
+    def full_steps(self) -> float:
+        """The work of the whole run, counted in steps of which none is short."""
+        return self.tokens_per_epoch * self.train.epochs / self.tokens_per_step
+
     def learning_rate_at(self, step: int) -> float:
         """The learning rate of `step`, which counts from 0."""
         return lr_at(step, train=self.train, steps_per_epoch=self.steps_per_epoch)
