@@ -12,6 +12,7 @@ from tests.imports import ROOT
 from tests.runs.unfinished import begin
 from tokenmill.cli.main import main
 from tokenmill.cli.watch import PAGE, Watched, draw, found
+from tokenmill.core.errors import UserError
 from tokenmill.doctor.environment import warning
 from tokenmill.reports.charts import Series, line_chart
 
@@ -119,6 +120,16 @@ def test_it_waits_beside_a_training_that_stopped(project: Path, monkeypatch: pyt
     )
     monkeypatch.setattr("time.sleep", lambda _: path.write_text(is_on))
     assert found(None, Console(quiet=True), once=True).now.run.started == 1.0
+    assert found(None, Console(quiet=True), once=False).now.is_on
+
+
+def test_it_does_not_wait_where_the_lock_of_dvc_is_damaged(project: Path):
+    lock = project / ".dvc/tmp/rwlock"
+    lock.parent.mkdir(parents=True)
+    lock.write_text("garbage")
+    with pytest.raises(UserError, match=r"rwlock is damaged, .*`rm \.dvc/tmp/rwlock`"):
+        found(None, Console(quiet=True), once=False)
+    begin(project)
     assert found(None, Console(quiet=True), once=False).now.is_on
 
 

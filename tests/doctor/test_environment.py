@@ -150,9 +150,13 @@ def test_a_project_within_another_repository_is_named(repository: Repository):
 def test_detached_head_and_missing_repository(
     repository: Repository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
+    repository.run("git", "branch", "-m", "my-branch")
     repository.run("git", "checkout", "-q", "--detach")
-    branch, _ = environment.check_git(Project(repository.root))
-    assert branch.level == "warning"
+    lock = repository.root / ".dvc/tmp/rwlock"
+    for damage in ("", "garbage"):
+        lock.write_text(damage)
+        branch, _ = environment.check_git(Project(repository.root))
+        assert (branch.level, branch.fix) == ("warning", "git switch my-branch")
     monkeypatch.setattr(
         environment, "check_running", lambda _: Finding("warning", "runs", "at work here", None)
     )
@@ -161,7 +165,8 @@ def test_detached_head_and_missing_repository(
     monkeypatch.undo()
     monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path))
     shutil.rmtree(repository.root / ".git")
-    assert single(environment.check_git, Project(repository.root)).level == "problem"
+    finding = single(environment.check_git, Project(repository.root))
+    assert (finding.level, (finding.fix or "")[:8]) == ("problem", "git init")
 
 
 def test_git_says_itself_why_it_fails(repository: Repository):

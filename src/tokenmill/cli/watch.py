@@ -98,9 +98,12 @@ def found(name: str | None, screen: Console, *, once: bool) -> "Watched":
     while True:
         watched = Watched(Path(), name)
         is_there = watched.look()
-        waits = not once and bool(check_running(watched.root).fix)
+        running = check_running(watched.root)
+        waits = not once and running.level == "warning"
         if is_there and (watched.now.is_on or not waits):
             return watched
+        if running.level == "problem":
+            raise UserError(f"{running.text}; `{running.fix}`.")
         if not waits:
             named = f" in the experiment {name}" if name else ""
             raise UserError(

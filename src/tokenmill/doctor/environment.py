@@ -193,15 +193,18 @@ def check_git(project: Project) -> Iterator[Finding]:
         text = (
             f"the project is the folder {inside} of another repository: no revision of it is found"
         )
-        yield problem("git", text, "move it out; then git init && git add -A && git commit")
+        yield problem(
+            "git", text, "move it out; then git init && git add -A && git commit -m start"
+        )
         return
     branch = git.ask(root, "symbolic-ref", "--quiet", "--short", "HEAD")
-    if branch is None and check_running(root).level != "ok":
+    if branch is None and check_running(root).level == "warning":
         yield ok("git", "on no branch while an experiment runs")
     elif branch is None:
-        yield warning(
-            "git", "HEAD is on no branch, as after a killed `dvc exp run`", "git switch main"
-        )
+        here = "for-each-ref", "--points-at=HEAD", "--format=%(refname:short)", "refs/heads"
+        (name, *_) = (git.ask(root, *here) or "").split() or ["-"]
+        text = "HEAD is on no branch, as after a killed `dvc exp run`"
+        yield warning("git", text, f"git switch {quote(name)}")
     else:
         yield ok("git", f"on branch {branch.strip()}")
     yield from _locked(root)
@@ -229,7 +232,8 @@ def _refused(root: Path) -> Finding:
     """Why git says nothing about the files of the project."""
     here = root.resolve()
     if not (root / ".git").exists():
-        return problem("git", f"{here} is not in a git repository", "git status")
+        fix = "git init && git add -A && git commit -m start"
+        return problem("git", f"{here} is not in a git repository", fix)
     said = git.failure(root, *STATUS)
     if "safe.directory" in said:  # the only words of it that git does not translate
         fix = f"git config --global --add safe.directory {quote(str(here))}"
