@@ -51,8 +51,21 @@ def test_a_note_where_the_work_is_long(clock, capsys):
         assert capsys.readouterr().err == "merging\n"
 
 
+def test_lines_on_a_terminal_that_draws_nothing(monkeypatch, clock):
+    screen = Terminal()
+    monkeypatch.setenv("TERM", "dumb")
+    monkeypatch.setattr(sys, "stderr", screen)
+    with Progress("clean", 100) as bar:
+        clock[0] += 11
+        bar.advance(50)
+        bar.advance(50)
+    assert screen.getvalue().count("clean: ") == 2
+    assert "\x1b" not in screen.getvalue()
+
+
 def test_a_bar_on_a_terminal(monkeypatch):
     screen = Terminal()
+    monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setattr(sys, "stderr", screen)
     monkeypatch.setattr(display, "QUIET", 0.0)
     with Progress("clean", 100) as bar:

@@ -89,8 +89,10 @@ def test_the_bar_shows_as_many_facts_as_fit(
     assert "step 200 of 300" in drawn
 
 
-def test_a_log_gets_lines_without_escape_codes():
-    out = io.StringIO()
+@pytest.mark.parametrize("out", [io.StringIO(), Terminal()], ids=["a pipe", "TERM=dumb"])
+def test_a_log_gets_lines_without_escape_codes(monkeypatch: pytest.MonkeyPatch, out: io.StringIO):
+    monkeypatch.setenv("TERM", "dumb")
+    monkeypatch.setattr("tokenmill.display.LINE_EVERY", 0.0)
     display = TrainingDisplay(out)
     display.start(
         [("model", "x")],
@@ -99,5 +101,7 @@ def test_a_log_gets_lines_without_escape_codes():
         prices=CostParams(price_per_hour=None, currency="EUR", units_per_hour=None),
     )
     display.say("a sentence")
+    display.interval(step=1, epoch=1.0, loss=1.5, tokens_per_second=9.0, spent=Cost(1.0))
     display.close()
-    assert out.getvalue() == "  model  x\na sentence\n"
+    assert out.getvalue().startswith("  model  x\na sentence\n  step 1/3  epoch 1.00  loss 1.500")
+    assert "\x1b" not in out.getvalue()

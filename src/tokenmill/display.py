@@ -56,6 +56,12 @@ DRAW_EVERY = 0.1
 class Screen(Console):
     """A rich console of which everything passes through `message`, also what has colours."""
 
+    @property
+    def draws(self) -> bool:
+        """Whether a live view can be drawn here. A pipe, a file and a terminal that cannot move its
+        cursor (TERM=dumb) get lines instead."""
+        return self.file.isatty() and self.is_interactive
+
     def render_str(self, text: str, **options: Any) -> Text:
         """A string as `message` has it, before its lines break."""
         return super().render_str(message(text), **options)
@@ -254,6 +260,7 @@ class Progress:
         self._done = 0
         self._printed = -1
         self._start = self._shown = time.monotonic()
+        self._is_drawn = console(sys.stderr).draws
         self._bar: Bar | None = None
 
     def __enter__(self) -> Self:
@@ -262,7 +269,7 @@ class Progress:
     def advance(self, n: int) -> None:
         """Count another `n` bytes or things as done."""
         self._done += n
-        if sys.stderr.isatty():
+        if self._is_drawn:
             self._draw()
         elif time.monotonic() - self._shown >= LINE_EVERY:
             self._print_line()
@@ -338,7 +345,7 @@ class TrainingDisplay:
         self._shown_at = time.monotonic()
         self.began(step)
         print_columns([(f"  {name}", text) for name, text in plan], out=self._out)
-        if self._out.isatty():
+        if console(self._out).draws:
             columns = (
                 TextColumn("  {task.percentage:3.0f}%"),
                 BarColumn(None),

@@ -3,6 +3,7 @@
 import itertools
 import json
 import re
+import sys
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from rich.console import Console
 
 from tests.imports import ROOT
 from tests.runs.unfinished import begin
+from tests.terminal import Terminal
 from tokenmill.cli.main import main
 from tokenmill.cli.watch import PAGE, Watched, draw, found
 from tokenmill.core.errors import UserError
@@ -88,6 +90,18 @@ def test_once_prints_and_ends(project: Path, capsys: pytest.CaptureFixture[str])
     begin(project)
     main(["watch", "--once"])
     assert "step 18 of 20" in capsys.readouterr().out
+
+
+def test_a_terminal_that_draws_nothing_is_shown_it_once(
+    project: Path, monkeypatch: pytest.MonkeyPatch
+):
+    screen = Terminal()
+    monkeypatch.setenv("TERM", "dumb")
+    monkeypatch.setattr(sys, "stdout", screen)
+    begin(project)
+    main(["watch"])
+    assert "step 18 of 20" in screen.getvalue()
+    assert "\x1b" not in screen.getvalue()
 
 
 def test_an_end_during_the_answers_is_told(

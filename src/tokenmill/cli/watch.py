@@ -69,7 +69,7 @@ def add_arguments(parser: Parser) -> None:
 def run(options: argparse.Namespace) -> None:
     """Show a training until it ends or Ctrl-C is pressed. Ctrl-C ends only the watching."""
     screen = console()
-    once = options.once or not screen.is_terminal
+    once = options.once or not screen.draws
     if not screen.is_terminal:
         screen.width = PIPE_WIDTH
     watched = found(options.name, screen, once=once)
