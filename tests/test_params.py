@@ -557,10 +557,14 @@ def committed(tmp_path: Path) -> Path:
     path = tmp_path / "params.yaml"
     shutil.copyfile(ROOT / "params.yaml", path)
     git.execute(tmp_path, "init", "-q", "--template=")
-    git.execute(tmp_path, "add", "params.yaml")
-    who = ("-c", "user.name=Test", "-c", "user.email=test@example.org")
-    git.execute(tmp_path, *who, "commit", "-q", "-m", "state")
+    commit(path)
     return path
+
+
+def commit(path: Path) -> None:
+    git.execute(path.parent, "add", path.name)
+    who = ("-c", "user.name=Test", "-c", "user.email=test@example.org")
+    git.execute(path.parent, *who, "commit", "-q", "-m", "state")
 
 
 def commands(sentence: str) -> list[str]:
@@ -595,6 +599,25 @@ def test_other_edits_stay_when_a_refused_value_is_taken_back(
     assert command.startswith("dvc exp run -S ")
     apply_overrides(committed, shlex.split(command)[4::2])
     assert read_yaml(committed) == edited != before
+
+
+@pytest.mark.parametrize(
+    "prompts",
+    [
+        [],
+        [{"user": 'Wer grüßt "so"?', "expect": "\\d+\\", "mark": True}, {"text": "it's, {a: [b]}"}],
+        [{"user": "true", "expect": None}, {"user": "null = 1e3\n", "mark": 1e-05}],
+    ],
+)
+def test_a_list_of_prompts_is_taken_back(committed: Path, prompts: list[dict[str, Any]]) -> None:
+    content = read_yaml(committed)
+    content["evaluate"]["prompts"] = prompts
+    write_json(committed, content)
+    commit(committed)
+    apply_overrides(committed, ["evaluate.prompts=3", "train.seed=7"])
+    (command,) = commands(way_back(["evaluate.prompts"], committed))
+    apply_overrides(committed, shlex.split(command)[4::2])
+    assert read_yaml(committed)["evaluate"]["prompts"] == prompts
 
 
 def test_a_comment_of_the_user_stays_too(committed: Path) -> None:

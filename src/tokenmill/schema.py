@@ -7,10 +7,8 @@ result, so DVC does not track it.
 """
 
 import contextlib
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from shlex import quote
 from typing import Any
 
 from tokenmill import git
@@ -120,7 +118,7 @@ def way_back(refused: Sequence[str], path: Path) -> str:
     if not tried or not now.keys() >= set(tried) <= then.keys():
         return ""
     is_alone = len(changed) == len(tried) == _changed_lines(path)
-    settings = [_setting(name, then[name]) for name in tried]
+    settings = [override(name, then[name]) for name in tried]
     command = f"git checkout {path}" if is_alone else f"dvc exp run {' '.join(settings)}"
     kept = "" if is_alone else " and keeps your other changes"
     return (
@@ -141,13 +139,6 @@ def _changed_lines(path: Path) -> int:
     """Lines of a file that are not as in the last commit."""
     numbers = git.ask(path.parent, "diff", "--numstat", "HEAD", "--", path.name) or "0"
     return max(map(int, numbers.split()[:2]))
-
-
-def _setting(name: str, value: Any) -> str:
-    """`-S` with a value of params.yaml."""
-    if isinstance(value, str):
-        return override(name, value)
-    return f"-S {quote(f'{name}={json.dumps(value)}')}"
 
 
 def check_all(path: Path = PARAMS_FILE) -> AllParams:

@@ -1,8 +1,10 @@
 """Numbers and foreign text as people read them: `1.08 GB`, `12 min`, nothing invisible."""
 
+import json
 import re
 import unicodedata
 from shlex import quote
+from typing import Any
 from urllib.parse import unquote
 
 PREFIXES = ("", "k", "M", "G", "T")
@@ -114,7 +116,7 @@ def message(text: str) -> str:
     return visible(masked(text))
 
 
-def override(name: str, value: str) -> str:
+def override(name: str, value: Any) -> str:
     r"""The option `-S NAME=VALUE` of `dvc exp run`, quoted for the shell and for Hydra's grammar,
     with which DVC parses it.
 
@@ -122,10 +124,21 @@ def override(name: str, value: str) -> str:
         >>> override("data.raw", "/my texts")
         '-S \'data.raw="/my texts"\''
     """
-    if not re.fullmatch(r"[A-Za-z0-9_.+-]*/[A-Za-z0-9_./+-]*", value):
-        escaped = re.sub(r'(\\*)("|$)', r"\1\1\2", value).replace('"', '\\"')
-        value = f'"{escaped}"'
-    return f"-S {quote(f'{name}={value}')}"
+    return f"-S {quote(f'{name}={_in_hydra(value)}')}"
+
+
+def _in_hydra(value: Any) -> str:
+    """A value of params.yaml in Hydra's grammar, which has no quoted names."""
+    if isinstance(value, dict):
+        return f"{{{', '.join(f'{name}: {_in_hydra(each)}' for name, each in value.items())}}}"
+    if isinstance(value, list):
+        return f"[{', '.join(map(_in_hydra, value))}]"
+    if not isinstance(value, str):
+        return json.dumps(value)
+    if re.fullmatch(r"[A-Za-z0-9_.+-]*/[A-Za-z0-9_./+-]*", value):
+        return value
+    escaped = re.sub(r'(\\*)("|$)', r"\1\1\2", value).replace('"', '\\"')
+    return f'"{escaped}"'
 
 
 def visible(text: str) -> str:
