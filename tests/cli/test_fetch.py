@@ -80,6 +80,7 @@ def test_dvc_sees_what_a_user_adds_in_a_clone_too(tmp_path: Path) -> None:
         "hf://datasets/ada/books@--upload-pack=x",
         "s3://bucket/..",
         "s3:",
+        "http://[x",
     ],
 )
 def test_what_is_no_address_is_refused(address: str) -> None:

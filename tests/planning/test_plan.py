@@ -182,7 +182,7 @@ def test_override_reads_numbers_as_params_yaml_does():
     assert content == {"train": {"learning_rate": 0.0006}}
 
 
-@pytest.mark.parametrize("value", ["2024-13-45", "[1", "9" * 5000])
+@pytest.mark.parametrize("value", ["2024-13-45", "[1", "9" * 5000, "0x" + "f" * 5000, "!!int ''"])
 def test_an_override_that_is_no_yaml_is_refused(value: str):
     with pytest.raises(UserError, match=r"-S train\.seed=.* is not valid YAML"):
         apply_override({"train": {"seed": 0}}, f"train.seed={value}")

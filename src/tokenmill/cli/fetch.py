@@ -184,7 +184,10 @@ def planned(address: str, name: str | None = None) -> tuple[Path, list[str]]:
         'import -o data/raw/books --rev=v1 -- https://huggingface.co/datasets/ada/books data'
     """
     check_no_secret(address, "the address")
-    parts = urlsplit(address)
+    try:
+        parts = urlsplit(address)
+    except ValueError:  # such as a bracket in the name of the host
+        parts = urlsplit("")
     if not parts.scheme or not (parts.netloc or parts.path):
         raise UserError(
             f"{address} is no address such as hf://… or https://…; what is here already is for "

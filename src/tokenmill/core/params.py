@@ -20,6 +20,7 @@ from urllib.parse import urlsplit
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, field_validator
 from pydantic_core import ErrorDetails
 from ruamel.yaml import YAML, YAMLError
+from ruamel.yaml.constructor import SafeConstructor
 
 from tokenmill.core.errors import UserError
 from tokenmill.core.files import read_bytes, utf8_text
@@ -269,13 +270,31 @@ def yaml_value(text: str, name: object) -> Any:
     # ValueError: a number of 10,000 digits, or an impossible date
     except (YAMLError, ValueError, RecursionError) as error:
         raise UserError(f"{name} is not valid YAML: {' '.join(str(error).split())}") from None
+    except LookupError:
+        raise UserError(
+            f"{name} is not valid YAML: a value does not suit its tag (`!!bool`, `!!int`, "
+            "`!!float`); leave the tag out."
+        ) from None
+
+
+class _Constructor(SafeConstructor):
+    def printable_int(self, node: Any) -> int:
+        """Refuse also a hexadecimal number of more digits than Python prints, as in an error."""
+        value = self.construct_yaml_int(node)
+        str(value)
+        return value
+
+
+_Constructor.add_constructor("tag:yaml.org,2002:int", _Constructor.printable_int)
 
 
 @functools.lru_cache(maxsize=4)
 def _loaded(text: str) -> Any:
     """What a YAML text holds. A command reads params.yaml several times, and each time takes some
     hundredths of a second."""
-    return YAML(typ="safe", pure=True).load(text)
+    yaml = YAML(typ="safe", pure=True)
+    yaml.Constructor = _Constructor
+    return yaml.load(text)
 
 
 def validate(view: type[View], content: dict[str, Any], path: object) -> View:
