@@ -67,6 +67,15 @@ def test_reference_tells_types_and_bounds(root: Path, row: str):
     assert row in reference()
 
 
+@pytest.mark.parametrize("other", [["model.n_layer"], ["--check", "docs/parameters.md"]])
+def test_one_thing_is_asked_of_the_parameters_at_a_time(
+    root: Path, tmp_path: Path, other: list[str]
+):
+    with pytest.raises(SystemExit) as error:
+        main(["params", *other, "--write", str(tmp_path / "new.md")])
+    assert error.value.code == 2
+
+
 def test_stale_reference_fails_the_check(
     root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ):

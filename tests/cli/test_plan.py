@@ -9,6 +9,7 @@ import pytest
 from tests.imports import ROOT
 from tests.training.tiny import write_tokens
 from tokenmill.cli.main import main
+from tokenmill.planning.benchmark import Speed
 
 
 @pytest.fixture
@@ -103,6 +104,19 @@ def test_a_step_has_no_more_tokens_than_an_epoch(project: Path, capsys: pytest.C
     assert "9,984 tokens, 1 steps an epoch, 4 in all" in large
     for each in (large, whole):
         assert "operations a token, 2.51e+11 in all" in each
+
+
+def test_here_alone_has_a_price_and_no_share_of_a_peak(
+    project: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+):
+    timed = Speed(0.5, "CPU", "5 steps")
+    monkeypatch.setattr("tokenmill.planning.plan.measure", lambda *_: timed)
+    more = ["--tokens", "10000", "--step-seconds", "0.1", "--price-per-hour", "3600"]
+    alone = plan(capsys, "--hardware", "here", *more)
+    assert re.search(r"e12 operations a second; \d+ s in all", alone)
+    assert " 19.50 USD" in alone.replace("  ", " "), "of 39 steps"
+    (here,) = re.findall("(?m)^here .*", plan(capsys, "--hardware", "here", "T4", *more))
+    assert "USD" not in here, "it is the price of a T4"
 
 
 @pytest.mark.parametrize(

@@ -156,6 +156,13 @@ def test_as_many_sequences_as_memory_holds(
     assert plan.rows[0].sequences == sequences
 
 
+def test_several_devices_hold_a_part_of_a_batch_each(project: Path):
+    (row,) = gpt2_small(project, hardware=["T4"], devices=8).rows
+    assert row.wanted == 8
+    (row,) = gpt2_small(project, hardware=["H100"], devices=64).rows
+    assert (row.sequences, row.wanted) == (1, 1)
+
+
 @pytest.mark.parametrize(
     ("text", "named"),
     [

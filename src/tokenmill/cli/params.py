@@ -36,11 +36,12 @@ EXAMPLES = """\
 
 def add_arguments(parser: Parser) -> None:
     """Declare what is explained, and where the reference goes."""
-    parser.add_argument(
+    what = parser.add_mutually_exclusive_group()
+    what.add_argument(
         "name", nargs="?", metavar="NAME", help="one parameter or section, as model.n_layer"
     )
-    parser.add_argument("--write", type=Path, metavar="FILE", help="write the reference to FILE")
-    parser.add_argument(
+    what.add_argument("--write", type=Path, metavar="FILE", help="write the reference to FILE")
+    what.add_argument(
         "--check", type=Path, metavar="FILE", help="fail if FILE is not the reference"
     )
 

@@ -41,12 +41,7 @@ def add_arguments(parser: Parser) -> None:
         help=f"instead of params.yaml: {', '.join(names())}",
     )
     add("--tokens", type=amount, metavar="N", help="to train on (default: those of data/tokens)")
-    add(
-        "--vocab-size",
-        type=amount,
-        metavar="N",
-        help="entries of the tokenizer (default: of that of params.yaml)",
-    )
+    add("--vocab-size", type=amount, metavar="N", help="of the tokenizer (default: by params.yaml)")
     add(
         "--hardware",
         nargs="+",
@@ -67,7 +62,12 @@ def add_arguments(parser: Parser) -> None:
         metavar="S",
         help="print what share of the peak such a step reaches",
     )
-    add("--price-per-hour", type=positive, metavar="X", help="of one GPU, in runtime.cost.currency")
+    add(
+        "--price-per-hour",
+        type=positive,
+        metavar="X",
+        help="of one GPU, or of `here` alone, in runtime.cost.currency",
+    )
     add(
         "-S",
         dest="overrides",
@@ -247,27 +247,24 @@ def _print_rows(plan: "Plan") -> None:
         )
         money = "" if row.money is None else f"{row.money:,.2f} {plan.currency}"
         speed = f"{plan.work.tokens_per_step / row.step_seconds:,.0f}"
-        fits = _fits(row, plan.work.train.batch_size)
-        cells.append((row.name, step, speed, duration(row.total_seconds), money, fits))
+        cells.append((row.name, step, speed, duration(row.total_seconds), money, _fits(row)))
     print_columns(
         cells if has_prices else [(*row[:4], row[5]) for row in cells],
         right=range(1, 5 if has_prices else 4),
     )
 
 
-def _fits(row: "PlanRow", batch_size: int) -> str:
+def _fits(row: "PlanRow") -> str:
     if row.sequences is None:
         return ""
-    if row.sequences == batch_size:
+    if row.sequences == row.wanted:
         return "fits"
     return f"fits {counted(row.sequences, 'sequence')} at a time" if row.sequences else "too small"
 
 
 def _share_of_peak(plan: "Plan", seconds: float, *, devices: int) -> str:
     rate = plan.work.tokens_per_step * plan.flops_per_token / seconds / devices
-    shares = ", ".join(f"{rate / gpu.flops:.0%} of {gpu.name}" for gpu in plan.gpus)
+    shares = [f"{rate / gpu.flops:.0%} of {gpu.name}" for gpu in plan.gpus]
+    reached = ", ".join([f"{rate / 1e12:.3g}e12 operations a second", *shares])
     total = duration(seconds * plan.work.full_steps)
-    return (
-        f"a step in {seconds:g} s: {rate / 1e12:.3g}e12 operations a second, "
-        f"{shares}; {total} in all"
-    )
+    return f"a step in {seconds:g} s: {reached}; {total} in all"

@@ -72,14 +72,12 @@ class StepBenchmark:
         *,
         micro_batch_size: Literal["auto"] | int,
     ):
-        """Train the model of `work` on `ids`, with the micro-batch of
-        `runtime.micro_batch_size`.
+        """Train the model of `work` on `ids`, with `runtime.micro_batch_size`.
 
         Raises:
             UserError: the ids do not fill a sequence.
         """
-        config = work.config
-        train = work.train
+        config, train = work.config, work.train
         self._sequences = Sequences(
             ids, context_length=config.context_length, device=compute.device
         )
@@ -100,8 +98,7 @@ class StepBenchmark:
             compiler=compilation.for_update(compute.device),
             repeats=compilation.recorded,
         )
-        self.config = config
-        self._train = train
+        self.config, self._train = config, train
         self.compute = compute
         self.compilation = compilation
         self.micro_batch = first_micro_batch(micro_batch_size, work, compute)

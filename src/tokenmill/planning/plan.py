@@ -12,7 +12,7 @@ PCI Express x16.
 
 import re
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
@@ -230,8 +230,10 @@ class PlanRow:
     price_per_hour: float | None
     """The price of an hour of all devices together; None if it is not known."""
     sequences: int | None
-    """The number of sequences of a batch that memory holds at a time, 0 if it holds none; None for
+    """The number of `wanted` sequences that memory holds at a time, 0 if it holds none; None for
     the machine that was measured."""
+    wanted: int | None
+    """The number of sequences of a batch that one device gets; None there, too."""
 
     @property
     def total_seconds(self) -> float:
@@ -299,7 +301,7 @@ def plan_training(
         hardware: names of GPUs, and `here`; none means all GPUs.
         devices: the number of devices in a machine.
         utilisation: the share of its peak that a GPU reaches.
-        price_per_hour: the price of one GPU for an hour.
+        price_per_hour: the price of one GPU for an hour, or of this machine if it is alone.
 
     Raises:
         UserError: hardware is not known, nothing says how many tokens there are, they are fewer
@@ -319,20 +321,30 @@ def plan_training(
     source = None
     if this_machine:
         name, seconds, source = this_machine
-        rows.append(PlanRow(name, seconds, work.full_steps, cost.price_per_hour, None))
+        price = cost.price_per_hour if gpus or price_per_hour is None else price_per_hour
+        rows.append(PlanRow(name, seconds, work.full_steps, price, None, None))
+    rows += _gpu_rows(
+        gpus, work, devices=devices, utilisation=utilisation, price_per_hour=price_per_hour
+    )
+    return Plan(work, rows, gpus, cost.currency, source, are_others and tokens is None)
+
+
+def _gpu_rows(
+    gpus: Sequence[Hardware],
+    work: Workload,
+    *,
+    devices: int,
+    utilisation: float,
+    price_per_hour: float | None,
+) -> Iterator[PlanRow]:
+    wanted = min(work.train.batch_size, work.sequences_on(devices))
+    price = None if price_per_hour is None else price_per_hour * devices
     for gpu in gpus:
         name = gpu.name if devices == 1 else f"{devices} x {gpu.name}"
         seconds = step_seconds_on(gpu, work, devices=devices, utilisation=utilisation)
-        price = None if price_per_hour is None else price_per_hour * devices
-        rows.append(PlanRow(name, seconds, work.full_steps, price, _sequences_that_fit(work, gpu)))
-    return Plan(
-        work,
-        rows,
-        gpus,
-        cost.currency,
-        source,
-        has_other_tokens=are_others and tokens is None,
-    )
+        need, room = _memory_on(gpu, work)
+        fitting = sequences_within(wanted, room, need)
+        yield PlanRow(name, seconds, work.full_steps, price, fitting, wanted)
 
 
 def _has_other_tokens(root: Path, params: "AllParams") -> bool:
@@ -420,12 +432,6 @@ def _last_training(root: Path, work: Workload) -> tuple[str, float, str] | None:
         seconds,
         f"this machine: {rate:.3g} operations a second, measured in its last training",
     )
-
-
-def _sequences_that_fit(work: Workload, gpu: Hardware) -> int:
-    """The batch, or the largest half, quarter, … of it that memory holds."""
-    need, room = _memory_on(gpu, work)
-    return sequences_within(work.train.batch_size, room, need)
 
 
 def _memory_on(gpu: Hardware, work: Workload) -> tuple[Callable[..., Memory], float]:

@@ -229,7 +229,7 @@ def first_micro_batch(
     """The size of the micro-batch that `runtime.micro_batch_size` asks for, at most a process's
     part of a step. `auto` means its part of `train.batch_size`, or as much of it as memory should
     hold."""
-    part = -(-work.sequences_per_step // group.size)
+    part = work.sequences_on(group.size)
     if wanted != "auto":
         return min(wanted, part)
     at_most = min(work.train.batch_size, part)

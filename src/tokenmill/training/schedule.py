@@ -158,6 +158,10 @@ class Workload:
         """Sequences that an optimizer step sees on all devices together, if there are as many."""
         return self.train.batch_size * self.train.gradient_accumulation_steps
 
+    def sequences_on(self, devices: int) -> int:
+        """The most sequences of a step that one of so many devices sees."""
+        return -(-self.sequences_per_step // devices)
+
     @property
     def tokens_per_step(self) -> int:
         """Tokens that an optimizer step sees."""
