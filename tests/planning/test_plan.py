@@ -104,9 +104,13 @@ def test_gpt2_small_on_an_a100(project: Path):
 
 def test_an_epoch_shorter_than_a_step_is_no_whole_step(project: Path):
     """78 sequences of 128 tokens."""
-    (row,) = planned(project, "train.batch_size=512", tokens=10_000, hardware=["A100"]).rows
-    assert row.steps == pytest.approx(4 * 78 / 512)
-    assert row.total_seconds == pytest.approx(row.steps * row.step_seconds)
+    (row,), (same,), (other,) = (
+        planned(project, f"train.batch_size={size}", tokens=10_000, hardware=["A100"]).rows
+        for size in (512, 78, 52)
+    )
+    assert row.total_seconds == same.total_seconds
+    assert other.steps == pytest.approx(4 * 1.5)
+    assert other.total_seconds == pytest.approx(other.steps * other.step_seconds)
 
 
 def test_half_the_utilisation_doubles_time_and_money(project: Path):

@@ -182,7 +182,7 @@ def _print_facts(plan: "Plan") -> None:
         *([("", OTHER_TOKENS)] if plan.has_other_tokens else []),
         ("", _verdict(plan)),
         *mixture,
-        ("step", f"{min(work.tokens_per_step, work.tokens_per_epoch):,} tokens, {epochs}"),
+        ("step", f"{work.tokens_per_step:,} tokens, {epochs}"),
         ("work", f"{plan.flops_per_token:.4g} operations a token, {operations:.3g} in all{update}"),
     ]
     print_columns(rows)

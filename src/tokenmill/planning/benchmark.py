@@ -172,7 +172,7 @@ def measure(work: Workload, runtime: RuntimeParams) -> Speed:
 
 
 def _measured(work: Workload, runtime: RuntimeParams, compute: Compute) -> Speed:
-    sequences = work.sequences_per_step
+    sequences = work.largest_step
     context = work.config.context_length
     ids = torch.randint(work.config.vocab_size, (sequences * context + 1,), dtype=torch.int32)
     compilation = choose_compilation(
@@ -222,7 +222,7 @@ def step_timer(runtime: RuntimeParams) -> Callable[[Workload], float]:
     timed: dict[tuple[str, int], float] = {}
 
     def seconds(work: Workload) -> float:
-        key = (work.config.model_dump_json(), work.sequences_per_step)
+        key = (work.config.model_dump_json(), work.largest_step)
         if key not in timed:
             timed[key] = measure(work, runtime).seconds
         return timed[key]

@@ -158,6 +158,11 @@ class Workload:
         """Sequences that an optimizer step sees on all devices together, if there are as many."""
         return self.train.batch_size * self.train.gradient_accumulation_steps
 
+    @property
+    def largest_step(self) -> int:
+        """Sequences that the first optimizer step sees; no other one sees more."""
+        return min(self.sequences_per_step, self.sequences)
+
     def sequences_on(self, devices: int) -> int:
         """The most sequences of a step that one of so many devices sees."""
         return -(-self.sequences_per_step // devices)
@@ -165,7 +170,7 @@ class Workload:
     @property
     def tokens_per_step(self) -> int:
         """Tokens that an optimizer step sees."""
-        return min(self.sequences_per_step, self.sequences) * self.config.context_length
+        return self.largest_step * self.config.context_length
 
     @property
     def sequences(self) -> int:
