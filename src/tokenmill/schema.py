@@ -7,6 +7,8 @@ result, so DVC does not track it.
 """
 
 import contextlib
+import os
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -87,11 +89,23 @@ def with_way_back(path: Path = PARAMS_FILE) -> Iterator[None]:
     """
     try:
         yield
-    except ParamsError as error:
-        command = way_back(error.parameters, path)
+    except UserError as error:
+        _show_git(path)
+        command = way_back(error.parameters, path) if isinstance(error, ParamsError) else ""
         if not command:
             raise
         raise UserError(f"{error}\n{command}") from None
+
+
+def _show_git(path: Path) -> None:
+    """Give a file a time that git does not know.
+
+    DVC writes the committed params.yaml and the tried values within a second, and git, which
+    compares sizes and whole seconds, may take one for the other.
+    """
+    ahead = time.time() + 1
+    with contextlib.suppress(OSError):
+        os.utime(path, (ahead, ahead))
 
 
 def way_back(refused: Sequence[str], path: Path) -> str:

@@ -104,6 +104,18 @@ def test_the_run_report_knows_the_times_of_the_run_it_shows(
     assert travelled.run("git", "rev-parse", "HEAD") in found
 
 
+def test_git_takes_a_refused_value_back(finished: Project) -> None:
+    params = finished.root / "params.yaml"
+    committed = params.read_text()
+    params.touch()
+    finished.run("git", "checkout", "-q", "params.yaml")
+    said = finished.run("dvc", "exp", "run", "-S", "model.n_head=3", check=False)
+    assert "`git checkout params.yaml`" in said
+    assert len(params.read_text()) == len(committed), "git sees another size at once"
+    finished.run("git", "checkout", "params.yaml")
+    assert params.read_text() == committed
+
+
 def test_a_temporary_run_shares_the_checkpoints(finished: Project) -> None:
     before = {path.name for path in finished.root.glob(".resume/*/step-*")}
     (folder,) = finished.root.glob(".resume/*/epochs")
