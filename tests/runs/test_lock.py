@@ -54,3 +54,16 @@ def test_the_evaluation_must_be_that_of_the_model(tmp_path: Path):
     write_lock(tmp_path, evaluated="earlier")
     with pytest.raises(UserError, match=r"evaluation\.json .*another model.*`dvc repro`"):
         read_own_evaluation(tmp_path)
+
+
+def test_the_evaluation_must_be_that_of_the_metrics(tmp_path: Path):
+    """Git brings the metrics of another revision, and DVC the evaluation only when it is asked."""
+    write_json(tmp_path / "reports/evaluation.json", evaluation(2).model_dump())
+    measured = evaluation(2).metrics(evaluation(2).epochs[-1])
+    of_an_older_version = {"bits_per_byte": measured["bits_per_byte"], "renamed since": 1.0}
+    for known in (measured, of_an_older_version):
+        write_json(tmp_path / "metrics/eval.json", known)
+        assert read_own_evaluation(tmp_path) == evaluation(2)
+    write_json(tmp_path / "metrics/eval.json", measured | {"bits_per_byte": 1.0})
+    with pytest.raises(UserError, match=r"evaluation\.json .*metrics/eval\.json.*`dvc checkout`"):
+        read_own_evaluation(tmp_path)

@@ -15,6 +15,7 @@ from tokenmill.core.errors import UserError
 from tokenmill.core.files import read_bytes, utf8_text
 from tokenmill.core.params import parse_yaml
 from tokenmill.evaluation.results import Evaluation, read_evaluation
+from tokenmill.formats.records import read_record
 
 LOCK = Path("dvc.lock")
 
@@ -99,14 +100,24 @@ def lock_text(root: Path, rev: str | None = None) -> str:
 
 
 def read_own_evaluation(root: Path) -> Evaluation:
-    """The evaluation in the project at `root`, which must be that of its model.
+    """The evaluation in the project at `root`, which must be that of its model and of its metrics.
 
     Raises:
-        UserError: it is of another model, missing or damaged.
+        UserError: it is of another model or run, missing or damaged.
     """
     path = root / paths.EVALUATION
     if not Lock.read(root).is_evaluated:
         raise UserError(
             f"{path} is of another model than {root / paths.MODEL}; `dvc repro` evaluates this one."
         )
-    return read_evaluation(path)
+    evaluation = read_evaluation(path)
+    metrics = root / paths.METRICS / "eval.json"
+    known = read_record(metrics, dict[str, float]) if metrics.exists() else {}
+    measured = evaluation.metrics(evaluation.epochs[-1])
+    # Another version of this project may have had other metrics
+    if any(known[name] != measured[name] for name in known.keys() & measured.keys()):
+        raise UserError(
+            f"{path} is of another run than {metrics}, as after `git switch` or `git stash`; "
+            "`dvc checkout` brings the one that dvc.lock records."
+        )
+    return evaluation
