@@ -58,6 +58,10 @@ TIMING = (
 )
 
 
+MEASURED = ["metrics/train.json:val_loss", "bits_per_byte", "metrics/eval.json:seen_right"]
+"""Metrics of a model as DVC names them; but for the first, `evaluate` writes them."""
+
+
 @pytest.fixture(scope="module")
 def project(tmp_path_factory: pytest.TempPathFactory) -> Project:
     """main~1: nothing ran; main: 4 layers; main after a commit of notes only; experiment
@@ -107,17 +111,18 @@ def test_runs_of_different_texts_are_not_ranked_together():
     ("earlier", "lacking"),
     [
         ({}, set()),
-        ({"evaluated": "earlier"}, {"bits_per_byte", "metrics/eval.json:seen_right"}),
+        ({"evaluated": "earlier"}, set(MEASURED[1:])),
         ({"base": "earlier"}, set(FINETUNED_METRICS.values())),
         ({"asked": "earlier"}, set(FINETUNED_METRICS.values())),
+        ({"tokenized": "earlier"}, set(MEASURED)),
+        ({"trained": "earlier"}, set(MEASURED)),
     ],
 )
 def test_what_was_measured_of_an_earlier_model_is_left_out(
     earlier: dict[str, str], lacking: set[str], tmp_path: Path
 ):
     write_lock(tmp_path, **earlier)
-    measured = ["val_loss", "bits_per_byte", "metrics/eval.json:seen_right"]
-    entry = dict.fromkeys([*measured, *FINETUNED_METRICS.values()], 1.0)
+    entry = dict.fromkeys([*MEASURED, *FINETUNED_METRICS.values()], 1.0)
     entry |= {"rev": "workspace", "finetune.methods": "['lora']", "models/gpt": "read by report"}
     own = of_own_model(entry, tmp_path)
     assert entry.keys() - own.keys() == lacking

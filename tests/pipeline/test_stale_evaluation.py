@@ -1,5 +1,5 @@
-"""What commands say between `train` and `evaluate`: nothing of the earlier model beside the new
-one."""
+"""What commands say between `tokenize` and `train`, or `train` and `evaluate`: nothing of the
+earlier model beside the new text or model."""
 
 from typing import Any
 
@@ -57,3 +57,19 @@ def test_an_experiment_of_train_alone_has_no_evaluation(finished: Project):
     assert loss in card(finished, "--rev", "main")
     assert "val_loss" in row(finished, "alone")
     assert "bits_per_byte" not in row(finished, "alone")
+
+
+def test_an_experiment_up_to_the_tokens_has_no_losses(finished: Project):
+    here = row(finished, "workspace")
+    finished.run("dvc", "exp", "run", "-n", "text", "-S", "sample.conversations=150", "tokenize")
+    said = finished.run("tokenmill", "summary", check=False)
+    assert "another text than data/clean; `dvc repro`" in said
+    finished.run("git", "checkout", "-q", ".")
+    finished.run("dvc", "checkout", "-q")
+    assert row(finished, "text").keys() == {"rev", "created", "state", "changed", "text"}
+    assert row(finished, "workspace") == here
+    assert here.keys() >= {"val_loss", "seconds"}
+    said = finished.run("tokenmill", "compare", "text", check=False)
+    assert EVALUATION.as_posix() in said
+    said = finished.run("tokenmill", "compare", "--all", check=False)
+    assert "there are no two runs to compare" in said

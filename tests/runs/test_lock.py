@@ -56,6 +56,13 @@ def test_the_evaluation_must_be_that_of_the_model(tmp_path: Path):
         read_own_evaluation(tmp_path)
 
 
+def test_the_model_must_be_that_of_the_text(tmp_path: Path):
+    write_json(tmp_path / "reports/evaluation.json", evaluation(2).model_dump())
+    write_lock(tmp_path, trained="earlier")
+    with pytest.raises(UserError, match=r"models/gpt .*another text.*data/clean.*`dvc repro`"):
+        read_own_evaluation(tmp_path)
+
+
 def test_the_evaluation_must_be_that_of_the_metrics(tmp_path: Path):
     """Git brings the metrics of another revision, and DVC the evaluation only when it is asked."""
     write_json(tmp_path / "reports/evaluation.json", evaluation(2).model_dump())

@@ -55,10 +55,11 @@ FINETUNED_METRICS = {
 COLUMNS = ["run", "rev", "created", "state", "changed", "text", *SHOWN_METRICS, *FINETUNED_METRICS]
 COLUMNS += ["seconds", "units", "money", "currency", "tokens_per_second"]
 
-MODEL_IN_LOCK = re.compile(
-    rf"path: ({paths.MODEL}|{paths.FINETUNED})\n(?: +hash: md5\n)? +md5: (\S+)"
+IN_LOCK = re.compile(
+    rf"path: ({paths.MODEL}|{paths.FINETUNED}|{paths.TOKENS}|{paths.PACKED}|{paths.CLEAN})\n"
+    r"(?: +hash: md5\n)? +md5: (\S+)"
 )
-"""Matches what a stage in dvc.lock reads or writes of models, with its hash."""
+"""Matches what a stage in dvc.lock reads or writes of models and their text, with its hash."""
 
 HASH = re.compile("[0-9a-f]{32}")
 """Matches the hash of a file in DVC's cache. The hash becomes a part of a path, so nothing else may
@@ -184,24 +185,25 @@ def names_of_runs(root: Path) -> list[str]:
 
 def of_own_model(entry: dict[str, Any], root: Path) -> dict[str, Any]:
     """An entry of DVC with the model that `train` wrote last, where DVC shows what a later stage
-    read, and without what was measured of another one."""
+    read, and without what was measured of another one or of one of another text."""
     from tokenmill.runs.lock import LOCK, Lock, lock_text  # noqa: PLC0415 (pydantic)
 
     content = lock_text(root, None if entry["rev"] == "workspace" else entry["rev"])
-    models = set(MODEL_IN_LOCK.findall(content))
-    if len(models) == len(dict(models)):  # one hash of each: no YAML need be read, which is slow
-        return entry | dict(models)
+    hashes = set(IN_LOCK.findall(content))
+    if len(hashes) == len(dict(hashes)):  # one hash of each: no YAML need be read, which is slow
+        return entry | dict(hashes)
     try:
         lock = Lock.parse(content, LOCK)
     except UserError:  # what DVC itself shows of it then is little
         return entry
     left_out = set() if lock.is_evaluated else set(EVALUATED)
+    left_out |= set() if lock.is_of_text else set(SHOWN_METRICS.values())
     for method in re.findall(r"\w+", str(entry.get("finetune.methods"))):
         left_out |= set() if lock.is_finetuned(method) else set(FINETUNED_METRICS.values())
     kept = {
         name: value
         for name, value in entry.items()
-        if name.removeprefix("metrics/eval.json:") not in left_out
+        if re.sub(r"^metrics/(train|eval)\.json:", "", name) not in left_out
     }
     return kept | {paths.MODEL.as_posix(): lock.outputs.get(paths.MODEL.as_posix())}
 
@@ -222,8 +224,8 @@ def _note_damage(root: Path) -> None:
 def _with_base(
     shown: list[dict[str, Any]],
 ) -> Iterator[tuple[dict[str, Any], dict[str, Any] | None]]:
-    """Yield the runs that have a model or are under way, each with the commit that it is compared
-    with."""
+    """Yield the experiments, and the commits that changed the model, each with the commit that it
+    is compared with."""
     commits = [entry for entry in shown if entry["typ"] == "baseline"]
     trained = list(
         {
@@ -233,8 +235,7 @@ def _with_base(
     base = None
     for entry in shown:
         if entry["typ"] != "baseline":
-            if entry["State"] or _metric(entry, "val_loss"):
-                yield entry, base
+            yield entry, base
             continue
         base = entry
         if entry is commits[0]:

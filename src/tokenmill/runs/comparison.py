@@ -342,8 +342,9 @@ def _read_run(root: Path, rev: str) -> ComparedRun:
         lacks = [file for file in FILES if not revision.has(file)]
         if not lacks:
             revision.copy(LOCK, folder / LOCK)
-        if lacks or not Lock.read(folder).is_evaluated:
-            what = lacks[0] if lacks else f"{paths.EVALUATION} of its model"
+        lock = Lock.read(folder)
+        if lacks or not (lock.is_evaluated and lock.is_of_text):
+            what = lacks[0] if lacks else f"{paths.EVALUATION} of its text and model"
             raise UserError(
                 f"{rev} ({revision.sha[:7]}) has no {what}: the pipeline had not run to its "
                 f"end there; `git checkout {rev}` and `dvc repro` would."

@@ -1,8 +1,8 @@
 """What dvc.lock records, and whether the evaluation that lies beside a model is of that model.
 
-`dvc repro train`, or a run that stops after `train`, leaves the results of later stages as they
-were. They are of an earlier model then, and dvc.lock says so: a stage's dependency has another hash
-than the output that it was. All who show such results together ask here.
+`dvc repro train`, or a run that stops after any stage, leaves the results of later stages as they
+were. They are of an earlier model or text then, and dvc.lock says so: a stage's dependency has
+another hash than the output that it was. All who show such results together ask here.
 """
 
 from collections.abc import Mapping
@@ -100,15 +100,22 @@ def lock_text(root: Path, rev: str | None = None) -> str:
 
 
 def read_own_evaluation(root: Path) -> Evaluation:
-    """The evaluation in the project at `root`, which must be that of its model and of its metrics.
+    """The evaluation in the project at `root`, which must be that of its text, its model and its
+    metrics.
 
     Raises:
-        UserError: it is of another model or run, missing or damaged.
+        UserError: it is of another text, model or run, missing or damaged.
     """
     path = root / paths.EVALUATION
-    if not Lock.read(root).is_evaluated:
+    lock = Lock.read(root)
+    if not lock.is_evaluated:
         raise UserError(
             f"{path} is of another model than {root / paths.MODEL}; `dvc repro` evaluates this one."
+        )
+    if not lock.is_of_text:
+        raise UserError(
+            f"{root / paths.MODEL} was trained on another text than {root / paths.CLEAN}; "
+            "`dvc repro` trains on this one."
         )
     evaluation = read_evaluation(path)
     metrics = root / paths.METRICS / "eval.json"
