@@ -139,6 +139,27 @@ def test_deleted_results_and_left_locks_are_named(repository: Repository):
     assert "a b.json" in commit.text
 
 
+def test_going_back_brings_all_of_the_last_commit(repository: Repository):
+    root = repository.root
+    repository.run("dvc", "config", "core.autostage", "true")
+    (root / "dvc.yaml").write_text(
+        "stages: {train: {cmd: cp params.yaml model, deps: [params.yaml], outs: [model]}}\n"
+    )
+    (root / "metrics").mkdir()
+    (root / "metrics/train.json").write_text("{}")
+    repository.repro()
+    repository.commit()
+    committed = repository.digest("params.yaml", "dvc.lock", "model", "metrics")
+    repository.set(train__seed=7)
+    repository.repro()
+    assert repository.run("git", "diff", "--cached", "--name-only").split() == ["dvc.lock"]
+    (root / "metrics/train.json").unlink()
+    *_, commit = environment.check_git(Project(root))
+    repository.run("sh", "-c", (commit.fix or "").partition("to go back: ")[2])
+    assert repository.digest("params.yaml", "dvc.lock", "model", "metrics") == committed
+    assert repository.run("git", "status", "--short") == ""
+
+
 def test_a_project_within_another_repository_is_named(repository: Repository):
     inner = repository.root / "proj"
     inner.mkdir()

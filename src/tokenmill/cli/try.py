@@ -27,7 +27,7 @@ EXAMPLES = """\
 
 The values go into params.yaml, without a question if it is as in the last commit, and `dvc repro`
 runs the pipeline. Only training is counted; cleaning and evaluation come on top.
-`git checkout . && dvc checkout` brings back the last commit with its model.
+`git checkout HEAD . && dvc checkout` brings back the last commit with its model.
 """
 
 

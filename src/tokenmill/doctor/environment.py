@@ -220,7 +220,7 @@ def check_git(project: Project) -> Iterator[Finding]:
         yield warning(
             "commit",
             text,
-            "dvc repro; or, to go back: git checkout metrics reports && dvc checkout",
+            "dvc repro; or, to go back: git checkout HEAD . && dvc checkout",
         )
     elif files:
         yield warning("commit", f"not committed: {few(files)}", "git add -A && git commit")
