@@ -110,6 +110,19 @@ def test_model_out_of_reach_is_a_user_error(project: Project):
         find_model(project.root, rev="HEAD~1")
 
 
+def test_a_lost_experiment_is_applied_as_it_is_no_branch(project: Project):
+    shutil.rmtree(project.root / ".dvc/cache")
+    with pytest.raises(
+        UserError,
+        match=rf"`dvc exp push origin {EXPERIMENT}` where .*, or `dvc exp apply {EXPERIMENT}` and",
+    ):
+        find_model(project.root, rev=EXPERIMENT)
+    committed = (project.root / "dvc.lock").read_text()
+    said = project.run("dvc", "exp", "apply", EXPERIMENT, check=False)
+    assert "models/gpt" in said, "which DVC misses, too"
+    assert (project.root / "dvc.lock").read_text() != committed, "so `dvc repro` makes it"
+
+
 def test_ref_of_an_epoch_finds_the_model_it_measured(
     project: Project, monkeypatch: pytest.MonkeyPatch
 ):

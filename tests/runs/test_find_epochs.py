@@ -31,6 +31,7 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Project:
         ([], [("epoch-1", 1), ("epoch-3", 3)]),
         (["workspace"], [("epoch-1", 1), ("epoch-3", 3)]),
         (["epoch-2"], [("epoch-2", 2), ("workspace", 3)]),
+        (["refs/epoch-2"], [("refs/epoch-2", 2), ("workspace", 3)]),
         (
             ["workspace:2", "epoch-1", "workspace"],
             [("workspace:2", 2), ("epoch-1", 1), ("workspace", 3)],
@@ -54,6 +55,8 @@ def test_a_run_of_one_epoch_stands_alone(tmp_path: Path):
 def test_missing_epoch_or_evaluation_is_an_error(workspace: Path):
     with pytest.raises(UserError, match=r"epoch 9 in workspace.*1 to 3"):
         find_epochs(workspace, ["workspace:9"])
+    with pytest.raises(UserError, match=r"epoch-2:1 names two epochs; leave out :1\."):
+        find_epochs(workspace, ["epoch-2:1"])
     (workspace / "reports/evaluation.json").unlink()
     with pytest.raises(UserError, match=r"evaluation\.json .*`dvc pull evaluate`"):
         find_epochs(workspace, [])

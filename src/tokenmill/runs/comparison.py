@@ -32,7 +32,7 @@ FILES = (paths.EVALUATION, paths.TRAIN_METRICS, paths.HISTORY, paths.STEPS, PARA
 
 WORKSPACE = "workspace"
 
-EPOCH = re.compile(r"epoch-(\d+)")
+EPOCH = re.compile(r"(?:refs/)?epoch-(\d+)")
 """Matches the name of an epoch of the workspace's run, which is also the name of the git ref that
 holds its metrics."""
 
@@ -321,6 +321,8 @@ def _parse(name: str) -> tuple[str, int | None]:
     if match := EPOCH.fullmatch(name):
         return WORKSPACE, int(match[1])
     if match := REV_AND_EPOCH.fullmatch(name):
+        if EPOCH.fullmatch(match["rev"]):
+            raise UserError(f"{name} names two epochs; leave out :{match['epoch']}.")
         return match["rev"], int(match["epoch"])
     return name, None
 
@@ -347,7 +349,7 @@ def _read_run(root: Path, rev: str) -> ComparedRun:
             what = lacks[0] if lacks else f"{paths.EVALUATION} of its text and model"
             raise UserError(
                 f"{rev} ({revision.sha[:7]}) has no {what}: the pipeline had not run to its "
-                f"end there; `git checkout {rev}` and `dvc repro` would."
+                f"end there; {revision.again} would."
             )
         for file in FILES:
             revision.copy(file, folder / file)

@@ -251,6 +251,17 @@ class Revision:
                 f"there is no revision or experiment {rev or repr(rev)}; {_similar(root, rev)}"
             ) from None
 
+    @property
+    def _is_experiment(self) -> bool:
+        """Whether DVC alone knows the name."""
+        return git.ask(self.root, "rev-parse", "--verify", "--quiet", self.rev) is None
+
+    @property
+    def again(self) -> str:
+        """The commands that make the results of the revision in the work tree."""
+        take = "dvc exp apply" if self._is_experiment else "git checkout"
+        return f"`{take} {self.rev}` and `dvc repro`"
+
     def has(self, file: Path) -> bool:
         """Whether git or dvc.lock names the file. Its content may still be out of reach."""
         return self._files.exists(f"/{file.as_posix()}")
@@ -281,10 +292,13 @@ class Revision:
         except UserError:
             raise
         except Exception as error:  # each remote's client raises errors of its own
+            push = "check it out and `dvc push`"
+            if self._is_experiment:
+                push = f"`dvc exp push origin {self.rev}`"
             raise UserError(
                 f"{source} of {self.rev} ({self.sha[:7]}) is neither in DVC's cache nor in a "
-                f"remote ({' '.join(str(error).split())}); check it out and `dvc push` where it "
-                f"was trained, or `git checkout {self.rev}` and `dvc repro` here."
+                f"remote ({' '.join(str(error).split())}); {push} where it was trained, or "
+                f"{self.again} here."
             ) from None
         return digest.hexdigest()
 
@@ -316,7 +330,7 @@ class Revision:
         if not recorded:
             raise UserError(
                 f"{self.rev} ({self.sha[:7]}) records no {output}: nothing was trained there; "
-                f"run `git checkout {self.rev}` and `dvc repro`."
+                f"run {self.again}."
             )
         return str(recorded).removesuffix(".dir")
 
