@@ -24,6 +24,8 @@ pytestmark = [
 ]
 
 NOTEBOOK = ROOT / "notebooks/colab.ipynb"
+DRIVE = "My Drive (1), shared"
+"""A folder whose name both the shell and `dvc exp run -S` want in quotes."""
 
 
 def session(
@@ -36,7 +38,7 @@ def session(
         "EPOCHS": epochs,
         "MINUTES": 10,
         "DEVICE": "cpu",
-        "DRIVE": str(place / "My Drive"),
+        "DRIVE": str(place / DRIVE),
         "PROJECT": str(place / "session"),
     }
     env = {key: value for key, value in env.items() if not key.startswith("GIT_")}
@@ -62,7 +64,7 @@ def mirrored_steps(drive: Path) -> list[int]:
 def test_a_second_session_goes_on_where_the_first_was_killed(
     finished: Project, tmp_path: Path
 ) -> None:
-    drive = tmp_path / "My Drive"
+    drive = tmp_path / DRIVE
     finished.run("dvc", "push")
     shutil.copytree(tmp_path / "tokenmill-remote", drive / "results")
     per_epoch = pd.read_csv(finished.root / "metrics/history.csv").step[0]
@@ -89,5 +91,5 @@ def at_home(project: Project, drive: Path) -> Project:
     home = project.clone("home")
     home.run("dvc", "remote", "add", "--local", "-d", "drive", str(drive / "results"))
     home.run("dvc", "pull")
-    assert "My Drive" not in (home.root / "params.yaml").read_text()
+    assert DRIVE not in (home.root / "params.yaml").read_text()
     return home
