@@ -157,7 +157,7 @@ def test_ref_of_an_epoch_finds_the_model_it_measured(
     with pytest.raises(UserError, match=r"--rev epoch-2 .*--epoch 1"):
         find_model(project.root, rev="epoch-2", epoch=1)
     project.run("git", "update-ref", "refs/epoch-9", "HEAD")
-    with pytest.raises(UserError, match="epoch-9"):
+    with pytest.raises(UserError, match=r"epoch-9 .* or `dvc repro -sf report`"):
         find_model(project.root, rev="epoch-9")
 
 

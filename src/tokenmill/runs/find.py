@@ -179,8 +179,8 @@ def _at_epoch_ref(root: Path, epoch: int) -> FoundModel:
             return _at_revision(root, rev, epoch)
     raise UserError(
         f"the model that epoch-{epoch} measured is neither in the workspace nor in HEAD nor in "
-        "the commit before it; name the revision or the experiment that has it, or make model and "
-        "refs again with `dvc repro`."
+        "the commit before it; name the revision or the experiment that has it, or "
+        "`dvc repro -sf report`, which writes the refs of the model that is here."
     )
 
 
