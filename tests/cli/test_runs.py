@@ -2,6 +2,7 @@
 
 import io
 import json
+import re
 import shutil
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -206,6 +207,21 @@ def test_programs_get_whole_counts_and_the_time_of_commits(
         age = datetime.now().astimezone() - datetime.fromisoformat(row["created"])
         assert timedelta(0) <= age < timedelta(hours=1)
         assert rows.loc[row["run"], "created"] == row["created"]
+
+
+@pytest.mark.slow
+def test_a_currency_that_is_not_known_is_null(
+    project: Project, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    costs = project.root / ".resume/run-2/costs.csv"
+    costs.unlink()
+    monkeypatch.chdir(project.root)
+    main(["runs", "--json"])
+    *_, experiment = json.loads(capsys.readouterr().out)["runs"]
+    main(["runs"])
+    costs.write_text(COSTS)
+    assert (experiment["money"], experiment["currency"]) == (0.2, None)
+    assert re.search(r"^calm-oxen .* 0\.20$", capsys.readouterr().out, re.MULTILINE)
 
 
 @pytest.mark.slow

@@ -309,7 +309,7 @@ def _times(entry: Mapping[str, Any], repo: "Repo", root: Path) -> dict[str, Any]
     if not rows:
         return {}
     rate = statistics.median(row.tokens_per_second for row in rows)
-    currency = next((row.currency for row in read_costs(costs)), "")
+    currency = next((row.currency for row in read_costs(costs)), None)
     return asdict(rows[-1].cost) | {"tokens_per_second": rate, "currency": currency}
 
 
@@ -360,5 +360,5 @@ def _cells(known: Mapping[Any, Any]) -> tuple[str, ...]:
         f"{known['right']:.0%}" if "right" in known else "",
         duration(known["seconds"]) if "seconds" in known else "",
         f"{known['tokens_per_second']:,.0f}" if "tokens_per_second" in known else "",
-        f"{known['money']:,.2f} {known['currency']}" if "money" in known else "",
+        f"{known['money']:,.2f} {known.get('currency', '')}" if "money" in known else "",
     )
