@@ -215,6 +215,26 @@ def test_weights_become_float32_or_are_refused(
     assert {weight.dtype for weight in taken.values()} == {torch.float32}
 
 
+@pytest.mark.parametrize(
+    ("dtype", "message"),
+    [(torch.bfloat16, None), (torch.float8_e4m3fn, None), (torch.int8, "int8")],
+)
+def test_rows_of_turns_are_means_in_float32(
+    dtype: torch.dtype, message: str | None, tmp_path: Path
+):
+    checkpoint, _ = published(tmp_path, vocab_size=257)
+    without_turns(checkpoint)
+    file = checkpoint.folder / "model.safetensors"
+    save_file({name: weight.to(dtype) for name, weight in load_file(file).items()}, file)
+    if message:
+        with pytest.raises(UserError, match=message):
+            adopt(checkpoint, tmp_path / "start")
+        return
+    adopt(checkpoint, tmp_path / "start")
+    head = load_file(tmp_path / "start/model.safetensors")["lm_head.weight"]
+    assert torch.equal(head[257:], head[:257].mean(0, keepdim=True).expand(5, -1))
+
+
 def test_a_tensor_too_many_or_too_few_is_named_where_it_is(tmp_path: Path):
     checkpoint, _ = published(tmp_path)
     file = checkpoint.folder / "model.safetensors"

@@ -89,10 +89,11 @@ def test_prompts_are_read_as_clean_writes_text(tmp_path: Path):
     assert text.ids == tokenizer.encode("... ")
 
 
-def test_what_clean_leaves_nothing_of_is_refused(tokenizer: TextTokenizer):
-    """An empty text would stand in every answer."""
-    entries = [PromptParams(user="one", expect="🙂")]
-    with pytest.raises(UserError, match=r"expect: 🙂.*clean\.mode \(balanced\)"):
+@pytest.mark.parametrize("expect", ["🙂", " 🙂"])
+def test_what_clean_leaves_nothing_of_is_refused(tokenizer: TextTokenizer, expect: str):
+    """An empty text would stand in every answer, and a blank in most."""
+    entries = [PromptParams(user="one", expect=expect)]
+    with pytest.raises(UserError, match=r"expect: +🙂.*clean\.mode \(balanced\)"):
         encode_prompts(entries, tokenizer, context_length=100, mode="balanced")
 
 

@@ -139,8 +139,13 @@ def test_chat_template_gives_the_ids_of_training(tmp_path: Path):
 
     assert ids_of(TOLD)["input_ids"] == tokenizer.encode_document(render_chat(TOLD))
     parts = [{"type": "text", "text": "one"}, {"type": "image"}, {"type": "text", "text": "two"}]
-    of_parts = published.apply_chat_template([{"role": "user", "content": parts}], return_dict=True)
-    assert of_parts["input_ids"] == tokenizer.encode_document(render_chat([("user", "one\ntwo")]))
+    for content, text in [(parts, "one\ntwo"), (7, "7"), (None, "")]:
+        of_content = published.apply_chat_template(
+            [{"role": "user", "content": content}, {"role": "user", "content": "!"}],
+            return_dict=True,
+        )
+        expected = render_chat([("user", text)] * bool(text) + [("user", "!")])
+        assert of_content["input_ids"] == tokenizer.encode_document(expected)
     asked = ids_of(TOLD[:2], add_generation_prompt=True)["input_ids"]
     assert asked == tokenizer.encode_document(chat_prompt(TOLD[:2]))
     found = ids_of(TOLD, return_assistant_tokens_mask=True)

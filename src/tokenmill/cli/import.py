@@ -258,9 +258,11 @@ def _with_rows(tensors: dict[str, "Tensor"], added: int) -> dict[str, "Tensor"]:
     import torch  # noqa: PLC0415 (seconds)
 
     for name in (EMBEDDING, HEAD):
-        if name in tensors and added:
-            mean = tensors[name].mean(0, keepdim=True)
-            tensors[name] = torch.cat([tensors[name], mean.expand(added, -1)])
+        rows = tensors.get(name)
+        # `model_of` refuses others
+        if added and rows is not None and rows.is_floating_point() and rows.dim() == 2:
+            mean = rows.float().mean(0, keepdim=True)
+            tensors[name] = torch.cat([rows.float(), mean.expand(added, -1)])
     return tensors
 
 

@@ -272,7 +272,7 @@ def _normalized(entry: PromptParams, mode: Mode) -> PromptParams:
     typed = {name: getattr(entry, name) for name in ("user", "text", "expect")}
     written = {name: text and normalize_typed(text, mode) for name, text in typed.items()}
     for name, text in written.items():
-        if text == "":
+        if text is not None and typed[name].strip() and not text.strip():
             raise UserError(
                 f"`{name}: {shortened(typed[name], 40)}`, of evaluate.prompts or {PROMPTS_FILE}, "
                 f"has no character that clean.mode ({mode}) keeps; write another."

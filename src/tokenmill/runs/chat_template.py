@@ -26,7 +26,7 @@ def chat_template(*, marks_answers: bool) -> str:
     begin_answer = "{% generation %}" if marks_answers else ""
     end_answer = "{% endgeneration %}" if marks_answers else ""
     texts_of_parts = (
-        "{%- if said is not string -%}"
+        "{%- if not said or (said is iterable and said is not string and said is not mapping) -%}"
         "{%- set said = (said or []) | map(attribute='text') | select('string') | join('\\n') -%}"
         "{%- endif -%}"
     )
