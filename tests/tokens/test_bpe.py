@@ -1,17 +1,19 @@
 """gigabpe learns what `tokenizers` learns, or does not learn."""
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import gigabpe
+import polars as pl
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.tokens.clean_text import PROSE
 from tokenmill.tokens import bpe
-from tokenmill.tokens.bpe import prepared, train_bpe, train_gigabpe, train_reference
+from tokenmill.tokens.bpe import cut_long_words, prepared, train_bpe, train_gigabpe, train_reference
 from tokenmill.tokens.encoder import FRAGMENTS, adversarial_texts
 from tokenmill.tokens.params import MIN_BPE_VOCAB, TokenizerParams
 from tokenmill.tokens.train_tokenizer import train_tokenizer
@@ -56,6 +58,33 @@ def test_both_learn_the_same_around_any_character():
 
 def test_white_space_at_the_end_teaches_nothing():
     assert prepared(["a b \n\n", "", " \t"]).to_list() == ["a b", "", ""]
+
+
+@given(
+    st.lists(
+        st.lists(
+            st.tuples(
+                st.sampled_from(["a", "你", " ", "\u3000", "\n"]),
+                st.sampled_from([1, 3, 500, 1023, 1024, 1025, 2048]),
+            ),
+            max_size=6,
+        ),
+        min_size=1,
+        max_size=4,
+    )
+)
+def test_runs_are_cut_after_every_1024_characters(runs: list[list[tuple[str, int]]]):
+    texts = ["".join(char * count for char, count in text) for text in runs]
+    found = cut_long_words(pl.Series(texts))
+    assert "".join(found) == "".join(texts)
+    expected = [
+        len(part[0])
+        for text in texts
+        for run in re.finditer(r"\S+|\s+", text)
+        for part in re.finditer(r".{1,1024}", run[0], re.DOTALL)
+    ]
+    lengths = [len(run[0]) for part in found for run in re.finditer(r"\S+|\s+", part)]
+    assert lengths == expected
 
 
 def test_a_large_sample_gives_the_bytes_of_the_reference(

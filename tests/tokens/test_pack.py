@@ -21,7 +21,7 @@ from tests.tokens.clean_text import PROSE, write_clean
 from tests.tokens.packing import pack_here
 from tokenmill.core.errors import UserError
 from tokenmill.formats import shards
-from tokenmill.formats.chat import plain
+from tokenmill.formats.chat import plain, render_chat
 from tokenmill.formats.store import ShardFile
 from tokenmill.formats.token_file import (
     SPLITS,
@@ -359,6 +359,8 @@ def test_empty_hash_split_is_refused(count, fraction, message, bpe_file, tmp_pat
         # The hash of the only document is that of validation text
         (["A text. " * 99 + "2"], TokenizeParams(split="auto", val_fraction=0.5)),
         ([f"hi {number}" for number in range(50)], TokenizeParams(split="ends", val_fraction=0.1)),
+        # Only the mark at the end of the last turn is behind the cut
+        ([render_chat([("user", "hi")])] * 50, TokenizeParams(split="ends", val_fraction=0.3)),
     ],
 )
 def test_no_split_is_empty(

@@ -6,12 +6,13 @@ reference, in this run, on a part of the sample and on texts made to be difficul
 """
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 from pathlib import Path
 from typing import IO
 
+import numpy as np
 import polars as pl
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
@@ -30,7 +31,9 @@ COMPARED_BYTES = 1 << 20
 LONGEST_WORD = 1024
 """The number of characters after which a longer word is cut. No word of any language is longer."""
 
-_LONG_RUN = rf"\S{{{LONGEST_WORD}}}|\s{{{LONGEST_WORD}}}"
+_LONG_RUN = re.compile(rf"(?<!\S)\S{{{LONGEST_WORD},}}|(?<!\s)\s{{{LONGEST_WORD},}}")
+
+_LONG_SPACE = rf"\s{{{LONGEST_WORD}}}"
 
 _VERTICAL_TAB = "\v"
 """Stands for a line break in gigabpe's file, whose lines are the texts. The pre-tokenizer treats
@@ -176,14 +179,24 @@ def cut_long_words(texts: pl.Series) -> pl.Series:
 
     Training takes time in the square of a word's length: 400 kB of one letter would take minutes.
     """
-    if not texts.str.contains(_LONG_RUN).any():
+    if not _may_have_long_runs(texts):
         return texts
-    cuts = [
-        [0, *(match.end() for match in re.finditer(_LONG_RUN, text)), len(text)] for text in texts
-    ]
     parts = [
-        text[start:end]
-        for text, places in zip(texts, cuts, strict=True)
-        for start, end in pairwise(places)
+        text[start:end] for text in texts for start, end in pairwise([0, *_cuts(text), len(text)])
     ]
     return pl.Series(parts, dtype=pl.String)
+
+
+def _may_have_long_runs(texts: pl.Series) -> bool:
+    """Whether a text may have a long run of characters. White space of ASCII interrupts a long
+    word in each half of LONGEST_WORD bytes, or there is none: much sooner seen than a run of
+    letters of every script."""
+    data = np.frombuffer(texts.str.join("\n").cast(pl.Binary).item(), dtype=np.uint8)
+    half = LONGEST_WORD // 2
+    least = data[: len(data) // half * half].reshape(-1, half).min(axis=1)
+    return bool((least > ord(" ")).any()) or bool(texts.str.contains(_LONG_SPACE).any())
+
+
+def _cuts(text: str) -> Iterator[int]:
+    for run in _LONG_RUN.finditer(text):
+        yield from range(run.start() + LONGEST_WORD, run.end() + 1, LONGEST_WORD)

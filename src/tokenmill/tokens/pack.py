@@ -133,7 +133,7 @@ def _refuse_empty_split(
     done: Sequence[PackedShard], method: SplitMethod, params: TokenizeParams
 ) -> None:
     for split, name in zip(SPLITS, ("training", "validation"), strict=True):
-        if not any(shard.part(split).documents for shard in done):
+        if not any(shard.part(split).bytes for shard in done):
             raise UserError(
                 f"tokenize.split ({method}) with tokenize.val_fraction ({params.val_fraction}) "
                 f"leaves no text for {name}; change one of them, or add text."
