@@ -26,6 +26,7 @@ from tokenmill.schema import (
     check_all,
     refuse_missing_text,
     refuse_wrong_filters,
+    refuse_wrong_prompts,
     way_back,
     with_way_back,
 )
@@ -123,6 +124,24 @@ def test_an_unknown_language_is_refused_before_any_text_is_read(write: Write):
         refuse_wrong_filters(check_all(write(clean__filters__languages=["en", "xx"])))
     assert refused.value.parameters == ["clean.filters.languages"]
     assert "(xx)" in str(refused.value)
+
+
+@pytest.mark.parametrize("prompt", [{"user": "ok?", "expect": "✓"}, {"text": "✓"}])
+@pytest.mark.parametrize("is_beside", [True, False])
+def test_a_prompt_of_which_nothing_is_left_is_refused_first(
+    write: Write, tmp_path: Path, prompt: dict[str, str], is_beside: bool
+):
+    """Not only by `evaluate`, after the training."""
+    raw = tmp_path / "texts"
+    raw.mkdir()
+    given = "auto" if is_beside else [prompt]
+    if is_beside:
+        (raw / "prompts.yaml").write_text(f"prompts: {json.dumps([prompt])}")
+    params = check_all(write(data__raw=str(raw), evaluate__prompts=given))
+    with pytest.raises(UserError, match=r"clean\.mode \(balanced\)"):
+        refuse_wrong_prompts(params)
+    params = check_all(write(data__raw=str(raw), evaluate__prompts=given, clean__mode="none"))
+    refuse_wrong_prompts(params)
 
 
 @pytest.mark.parametrize(

@@ -32,7 +32,7 @@ from tokenmill.evaluation.benchmark_items import (
     is_tracked,
     read_items,
 )
-from tokenmill.evaluation.prompts import EvaluateParams, prompts_beside
+from tokenmill.evaluation.prompts import EvaluateParams, normalized, prompts_beside
 from tokenmill.executor import ExecutorParams
 from tokenmill.finetuning.params import FinetuneSection
 from tokenmill.formats.metrics import TokensMetrics, read_metrics
@@ -180,16 +180,25 @@ def made_tokens(params: AllParams, root: Path) -> bool:
     tokens."""
     values = params.model_dump()
     values |= dict(_values(values))
-    stages = read_yaml(root / "dvc.lock", ["stages"])["stages"]
     try:
-        read = {Path(dep["path"]) for name in BEFORE_TRAINING for dep in stages[name]["deps"]}
-        return {Path(params.data.raw), Path(params.model.start_from)} <= read and all(
+        stages = read_yaml(root / "dvc.lock", ["stages"])["stages"]
+        deps = [dep["path"] for name in BEFORE_TRAINING for dep in stages[name]["deps"]]
+        read = {_whole(path, root) for path in deps}
+        named = {params.data.raw, params.model.start_from}
+        return {_whole(path, root) for path in named} <= read and all(
             stages[stage]["params"][PARAMS_FILE.name][name] == values[name]
             for stage, names in BEFORE_TRAINING.items()
             for name in names
         )
-    except (LookupError, TypeError):  # not all of these stages have run
+    # Not all of these stages have run, or the file is damaged
+    except (UserError, LookupError, TypeError):
         return False
+
+
+def _whole(path: str, root: Path) -> Path:
+    """A path in dvc.lock or params.yaml, to be compared: DVC shortens one that is in the
+    project."""
+    return (root / path).resolve()
 
 
 def refuse_missing_text(params: AllParams) -> None:
@@ -241,11 +250,14 @@ def refuse_wrong_filters(params: AllParams) -> None:
 
 
 def refuse_wrong_prompts(params: AllParams) -> None:
-    """Refuse a file of prompts beside the raw text that the stage `evaluate` would refuse, hours
-    later."""
+    """Refuse prompts, also those in a file beside the raw text, that the stage `evaluate` would
+    refuse, hours later."""
     raw = raw_text(params.data.raw)
-    if params.evaluate.prompts == "auto" and raw != SAMPLE:
-        prompts_beside(raw)
+    prompts = params.evaluate.prompts
+    if prompts == "auto":
+        prompts = None if raw == SAMPLE else prompts_beside(raw)
+    for one in prompts or []:
+        normalized(one, params.clean.mode)
 
 
 def refuse_wrong_benchmarks(params: AllParams) -> None:
@@ -306,7 +318,8 @@ def _is_same_text(params: AllParams, root: Path) -> bool:
         return False
     raw = raw_text(params.data.raw, root)
     deps = read_yaml(root / "dvc.lock", ["stages"])["stages"]["clean"]["deps"]
-    size = next(dep["size"] for dep in deps if Path(dep["path"]) == Path(params.data.raw))
+    path = _whole(params.data.raw, root)
+    size = next(dep["size"] for dep in deps if _whole(dep["path"], root) == path)
     if isinstance(raw, Objects):
         return size == sum(size for size, _ in raw.versions.values())
     return size == sum(file.stat().st_size for file in [raw, *raw.rglob("*")] if file.is_file())

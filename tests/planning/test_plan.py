@@ -276,6 +276,28 @@ def test_tokens_of_another_run_are_known_as_such(run_before: Path, change: str):
         planned(run_before, *TINY, change, "data.mixture={a: 2}", hardware=["T4"])
 
 
+def test_an_absolute_path_in_the_project_is_the_same_text(run_before: Path):
+    """DVC shortens it in dvc.lock."""
+    lock = run_before / "dvc.lock"
+    lock.write_text(lock.read_text().replace("data/raw/sample", "data/raw/mine"))
+    raw = f"data.raw={run_before}/data/raw/mine"
+    mixed = planned(run_before, *TINY, raw, "data.mixture={a: 2}", hardware=["T4"])
+    assert mixed.work.seen
+    assert not mixed.has_other_tokens
+
+
+def test_tokens_that_dvc_checkout_left_are_not_counted(run_before: Path):
+    write_metrics(run_before, tokens=900, vocab_size=400)
+    back = planned(run_before, *TINY, hardware=["T4"])
+    assert (back.work.tokens, back.work.config.vocab_size) == (900, 400)
+
+
+@pytest.mark.parametrize("damage", ["", "schema: '2.0'", "stages:", "x: [", "<<<<<<< HEAD"])
+def test_a_damaged_lock_hinders_no_plan(run_before: Path, damage: str):
+    (run_before / "dvc.lock").write_text(damage)
+    assert planned(run_before, *TINY, hardware=["T4"]).has_other_tokens
+
+
 def test_the_vocabulary_is_that_of_the_start(run_before: Path):
     shape = [*TINY, "model.start_from=models/start/small"]
     params = params_with({}, run_before / PARAMS_FILE, shape)

@@ -103,7 +103,7 @@ def open_tracer(words: int | None) -> "Tracer":
 
 def as_cleaned(text: str) -> str:
     """A text that somebody types as `clean` writes it in the project in the current folder; outside
-    a project, as it stands."""
+    a project, or if nothing would be left of it, as it stands."""
     from tokenmill.core.params import PARAMS_FILE, ModeParams, Section, load  # noqa: PLC0415 (pydantic)
 
     class Params(Section):
@@ -114,7 +114,8 @@ def as_cleaned(text: str) -> str:
         return text
     from tokenmill.normalize import normalize_typed  # noqa: PLC0415 (polars)
 
-    return normalize_typed(text, load(Params, Path(PARAMS_FILE)).clean.mode)
+    cleaned = normalize_typed(text, load(Params, Path(PARAMS_FILE)).clean.mode)
+    return cleaned if cleaned.strip() else text
 
 
 def print_trace(trace: "Trace", *, spans: int, out: TextIO | None = None) -> None:

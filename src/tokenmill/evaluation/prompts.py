@@ -232,7 +232,7 @@ def encode_prompts(
     """
     prepared = []
     for number, entry in enumerate(prompts, start=1):
-        written = _normalized(entry, mode)
+        written = normalized(entry, mode)
         document = _conversation(written)
         text = plain(document or written.text or "")
         unknown = tokenizer.unknown(text)
@@ -261,7 +261,7 @@ def encode_prompts(
     return prepared
 
 
-def _normalized(entry: PromptParams, mode: Mode) -> PromptParams:
+def normalized(entry: PromptParams, mode: Mode) -> PromptParams:
     """A prompt with its texts as `clean` writes them.
 
     Raises:

@@ -368,6 +368,8 @@ def _workload(
 
     is_given = tokens is not None and vocab_size is not None
     metadata = None if is_given or are_others else _metadata(root)
+    if metadata and _counted(root)[0] not in (None, metadata.train.tokens):
+        metadata = None  # `dvc checkout` leaves the unpacked tokens of another run
     if vocab_size is None and not are_others:
         vocab_size = metadata.vocab_size if metadata else _counted(root)[1]
     vocab_size = vocab_size or expected_vocabulary(params, root)
@@ -378,8 +380,8 @@ def _workload(
         return Workload.on(metadata, config, params.train, params.data.mixture)
     if tokens is None and mixes(params.data.mixture):
         raise UserError(
-            "data.mixture needs the tokens of each source, and there are none yet; `dvc repro "
-            "unpack` makes them, or give --tokens for a text without a mixture."
+            "data.mixture needs the tokens of each source, and none of this text and tokenizer are "
+            "there; `dvc repro unpack` makes them, or give --tokens for a text without a mixture."
         )
     tokens = tokens or _counted(root)[0]
     if tokens is None:

@@ -125,6 +125,7 @@ def read_own_evaluation(root: Path) -> Evaluation:
     if any(known[name] != measured[name] for name in known.keys() & measured.keys()):
         raise UserError(
             f"{path} is of another run than {metrics}, as after `git switch` or `git stash`; "
-            "`dvc checkout` brings the one that dvc.lock records."
+            "`dvc checkout` brings the one that dvc.lock records; if that is here, `dvc repro` "
+            "makes the metrics of params.yaml."
         )
     return evaluation
