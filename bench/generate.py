@@ -48,7 +48,10 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument(
-        "--tokens", type=int, default=64, help="tokens a text and round (default 64)"
+        "--tokens",
+        type=int,
+        default=64,
+        help="tokens a text and round, as far as the context goes (default 64)",
     )
     parser.add_argument("--rounds", type=int, default=7, help="turns of each (default 7)")
     parser.add_argument("--threads", type=int, help="of both; else PyTorch's choice")
@@ -99,6 +102,7 @@ def measure(
     """Both on one model."""
     values = section("model", architecture=architecture, **changes)
     model = with_random_weights(ModelConfig.model_validate(values))
+    tokens = min(tokens, model.config.context_length - PROMPT)
     theirs = published(model).to(device) if importlib.util.find_spec("transformers") else None
     model.to(device)
     if device.type == "cpu":

@@ -9,9 +9,7 @@ from tokenmill.model.config import Architecture
 
 
 def test_writing_is_measured_beside_transformers(bench: Bench, tmp_path: Path):
-    printed = bench(
-        "generate", "--tiny", "--tokens", "6", "--rounds", "1", "--json", tmp_path / "g.json"
-    )
+    printed = bench("generate", "--tiny", "--json", tmp_path / "g.json")
     rows = json.loads((tmp_path / "g.json").read_text())
     assert [(row["model"], row["texts"], row["tokens"]) for row in rows] == [
         (f"{architecture}, tiny", texts, tokens)
