@@ -142,7 +142,7 @@ def made(folder: Path, options: argparse.Namespace) -> Path:
         {
             "clean": {"text_file": "file"},
             "tokenizer": {"vocab_size": options.vocabulary},
-            "trace": {"max_tokens": 2 * options.tokens},
+            "trace": {"max_tokens": 10**12},
         },
     )
     write_corpus(source, project / raw, int(options.tokens * BYTES_PER_TOKEN), "jsonl")

@@ -40,3 +40,13 @@ def test_making_and_asking_are_measured(bench: Bench, tmp_path: Path) -> None:
         assert set(took) == contenders
         assert len(took["TokenMill"]["clock"]) == 50
         assert took["TokenMill"]["spans"] > 0 or kind == "mixed"
+
+
+@pytest.mark.slow
+def test_a_small_vocabulary_has_an_index_too(bench: Bench, tmp_path: Path) -> None:
+    """Its tokens are short, so the text has more of them than were asked for."""
+    asked = 20_000
+    bench("index", "--tokens", str(asked), "--vocabulary", "300", "--json", tmp_path / "f.json")
+    figures = json.loads((tmp_path / "f.json").read_text())
+    assert figures["text"]["tokens"] > 2 * asked
+    assert figures["jobs"]["index"]["bytes"] > 0
