@@ -35,7 +35,7 @@ from tokenmill.executor import ThreadExecutor
 from tokenmill.finetuning.chats import ChatSplit, read_chats
 from tokenmill.finetuning.params import FinetuneParams, Method
 from tokenmill.finetuning.run import newest_epoch, tuning_job
-from tokenmill.formats.tokenizer import END_OF_TEXT, read_tokenizer
+from tokenmill.formats.tokenizer import END_OF_TEXT, TextTokenizer, read_tokenizer, token_bytes
 from tokenmill.model.config import ModelConfig
 from tokenmill.model.device import choose_compute
 from tokenmill.model.gpt import GPT, build, parameter_count
@@ -158,7 +158,7 @@ def prepare(options: argparse.Namespace, folder: Path) -> int:
     np.save(folder / "val.npy", found["val"].layers[:VALIDATION])
     sizes = {
         "n_layer": options.layers,
-        "n_head": options.width // 64,
+        "n_head": max(1, options.width // 64),
         "n_embd": options.width,
         "dropout": 0.0,
     }
@@ -193,6 +193,13 @@ def texts_of(layers: np.ndarray) -> list[tuple[np.ndarray, np.ndarray]]:
             if (targets[here] != IGNORED).any():
                 found.append((inputs[here], targets[here]))
     return found
+
+
+def answer_bytes(layers: np.ndarray, tokenizer: TextTokenizer) -> int:
+    """The UTF-8 bytes of the answers in packed sequences, without the ends of turns."""
+    targets = layers[:, 1]
+    spelled = token_bytes(tokenizer)
+    return sum(len(spelled[target]) for target in targets[targets != IGNORED])
 
 
 def work(how: str, method: Method, folder: Path, turn: int) -> Row:
@@ -230,7 +237,7 @@ def _tokenmill(
         chats=0,
         cut=0,
         answer_tokens=int((val[:, 1] != IGNORED).sum()),
-        answer_bytes=1,
+        answer_bytes=answer_bytes(val, read_tokenizer(folder / "tokenizer.json")),
         bytes_per_token=1.0,
         examples=[],
     )

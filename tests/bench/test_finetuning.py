@@ -9,9 +9,11 @@ import pytest
 
 from bench import finetuning
 from tests.data.material import json_lines
+from tokenmill.finetuning.chats import read_chats
+from tokenmill.formats.tokenizer import read_tokenizer
 from tokenmill.model.ops import IGNORED
 
-TINY = {"sequences": 6, "width": 64, "layers": 1, "context": 32, "vocabulary": 280}
+TINY = {"sequences": 6, "width": 32, "layers": 1, "context": 32, "vocabulary": 280}
 
 
 def test_both_methods_learn_from_the_same_chats(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
@@ -23,6 +25,9 @@ def test_both_methods_learn_from_the_same_chats(tmp_path: Path, monkeypatch: pyt
     (tmp_path / "chats.jsonl").write_bytes(json_lines(chats))
     folder = tmp_path / "work"
     tokens = finetuning.prepare(argparse.Namespace(chats=tmp_path / "chats.jsonl", **TINY), folder)
+    tokenizer = read_tokenizer(folder / "tokenizer.json")
+    val = read_chats(folder / "whole", tokenizer, context_length=32, held_out=0.05)["val"]
+    assert finetuning.answer_bytes(np.load(folder / "val.npy"), tokenizer) == val.answer_bytes
     layers = np.load(folder / "train.npy")
     assert 0 < tokens <= layers[:, 0].size
     losses = [
