@@ -139,7 +139,7 @@ def _transformers(folder: Path) -> tuple[Encode, Logits]:
     from transformers import AutoModelForCausalLM, AutoTokenizer  # noqa: PLC0415
 
     model: Any = AutoModelForCausalLM.from_pretrained(folder, trust_remote_code=True)
-    tokenizer: Any = AutoTokenizer.from_pretrained(folder)
+    tokenizer: Any = AutoTokenizer.from_pretrained(folder, trust_remote_code=True)
     return lambda text: tokenizer(text)[
         "input_ids"
     ], lambda ids: model(torch.tensor([ids])).logits[0].detach()
