@@ -9,6 +9,7 @@ llama-cpp-python` installs what the formats need; one whose package is missing h
 so.
 """
 
+import argparse
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -46,6 +47,9 @@ Logits = Callable[[Sequence[int]], Tensor]
 
 def main() -> None:
     """Print the table, a row for each architecture, size and format."""
+    argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    ).parse_args()
     texts = [
         readable(render_chat([turn for asked in chat for turn in zip(ROLES, asked, strict=True)]))
         for chat in conversations(seed=0, count=4000)

@@ -1,5 +1,7 @@
 """The table of docs/scale.md, as `plan` computes it: `python -m bench.scale_table` prints it."""
 
+import argparse
+
 import torch
 
 from tokenmill.model.config import ModelConfig
@@ -46,6 +48,12 @@ COLUMNS = [
     "which takes",
     "over 10 Gbit/s",
 ]
+
+
+def main() -> None:
+    """Print the table."""
+    argparse.ArgumentParser(description=__doc__).parse_args()
+    print(table())
 
 
 def table() -> str:
@@ -107,4 +115,4 @@ def _memory(config: ModelConfig, sequences: int, *, shards: int) -> int:
 
 
 if __name__ == "__main__":
-    print(table())
+    main()

@@ -5,13 +5,14 @@ gave for the text at RAW. So all of the driver's work is real, and the nodes cos
 nothing. What passes through a real driver's network: bench/data/nodes.py.
 """
 
+import argparse
 import contextlib
 import dataclasses
 import itertools
-import sys
 import tempfile
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,7 @@ from tokenmill.data.shard_writer import ShardWriter
 from tokenmill.data.sources import find_sources
 from tokenmill.display import Progress
 from tokenmill.executor import Executor, Task, ThreadExecutor
+from tokenmill.stage import report_errors
 
 NODES = (1, 10, 20, 50)
 
@@ -92,8 +94,18 @@ def drive(executor: Executor, chunk: Chunk, params: CleanParams, folder: Path) -
 
 
 def main() -> None:
-    """Print the table."""
-    raw = Path(sys.argv[1])
+    """Measure and print."""
+    parser = argparse.ArgumentParser(
+        prog="python -m bench.data.driver",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("raw", type=Path, help="a file or a folder of text, as data.raw")
+    report_errors(partial(run, parser.parse_args().raw))
+
+
+def run(raw: Path) -> None:
+    """A row of the table for each number of nodes."""
     params = load(Params, ROOT / "params.yaml").clean
     print("| nodes | seconds | times one |\n| --- | --- | --- |")
     chunks = list(Planner(params, lambda _: None).chunks(find_sources(raw, FORMATS).sources))

@@ -7,9 +7,9 @@ tokenizer learns from a bounded sample, for which bounded text is read. DVC read
 and output once more for its hashes, in one process. Nothing here was measured at these sizes.
 """
 
+import argparse
 import json
 import math
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -175,9 +175,15 @@ def hours_table(figures: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def main(path: Path) -> None:
+def main() -> None:
     """Print the tables as Markdown."""
-    figures = json.loads(path.read_text())
+    parser = argparse.ArgumentParser(
+        prog="python -m bench.data.scale",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("figures", type=Path, nargs="?", default=FIGURES, help="a file of rates")
+    figures = json.loads(parser.parse_args().figures.read_text())
     print(rates_table(figures), needs_table(figures), hours_table(figures), sep="\n\n")
 
 
@@ -191,4 +197,4 @@ def row(name: str, size: float, machine: Machine, took: Hours, share: dict[str, 
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]) if len(sys.argv) > 1 else FIGURES)
+    main()

@@ -1,0 +1,26 @@
+"""A benchmark that takes next to nothing from the command line says so, and measures nothing."""
+
+import pytest
+
+from tests.bench.conftest import Bench
+
+
+@pytest.mark.parametrize("name", ["data.driver", "data.scale", "formats", "scale_table"])
+def test_help_is_printed_in_place_of_measuring(
+    name: str, bench: Bench, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as end:
+        bench(name, "--help")
+    assert end.value.code == 0
+    printed = capsys.readouterr().out
+    assert printed.startswith("usage: ")
+    assert "| --- |" not in printed
+
+
+def test_a_driver_without_a_text_is_a_sentence(
+    bench: Bench, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as end:
+        bench("data.driver")
+    assert end.value.code == 2
+    assert "required: raw" in capsys.readouterr().err
