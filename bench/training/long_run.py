@@ -31,18 +31,20 @@ Row = dict[str, float]
 
 
 def main() -> None:
-    """Train, sample, print, draw."""
+    """Measure and print."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--epochs", type=int, default=12, help=f"of {EPOCH_STEPS:,} steps each")
-    parser.add_argument("--picture", type=Path, default=Path("long_run.svg"))
+    parser.add_argument("--picture", type=Path, help="draw the samples into this file")
     parser.add_argument("--json", type=Path, help="write the samples to this file too")
     options = parser.parse_args()
+    if options.picture and not importlib.util.find_spec("matplotlib"):
+        parser.error("--picture needs matplotlib: pip install matplotlib")
     report_errors(lambda: run(options.epochs, options.picture, options.json))
 
 
-def run(epochs: int, picture: Path, file: Path | None) -> None:
+def run(epochs: int, picture: Path | None, file: Path | None) -> None:
     """A training in a process of its own, which is sampled."""
     set_wait_policy()  # as a stage does, before PyTorch is loaded there
     with tempfile.TemporaryDirectory() as folder:
@@ -64,7 +66,7 @@ def run(epochs: int, picture: Path, file: Path | None) -> None:
             *(f"{part}: {value:,.1f}" for part, value in quarters(rows, name).items()),
             sep="   ",
         )
-    if importlib.util.find_spec("matplotlib"):
+    if picture:
         draw(rows, picture)
         print(f"drawn: {picture}")
 
