@@ -59,29 +59,24 @@ def add_arguments(parser: Parser) -> None:
 def run(options: argparse.Namespace) -> None:
     """Trace the text, or what comes from stdin."""
     text = options.text
+    is_cut = False
     if text is None:
         if sys.stdin.isatty():
             raise UserError("trace needs a text, as an argument or from a pipe.")
-        # One more, by which `_trace` knows that it is not all
-        text = sys.stdin.buffer.read(LONGEST_TEXT + 1).decode("utf-8", "replace")
+        data = sys.stdin.buffer.read(LONGEST_TEXT + 1)
+        is_cut = len(data) > LONGEST_TEXT
+        text = data.decode("utf-8", "replace")
     if not text.strip():
         raise UserError("there is nothing to trace in an empty text.")
-    trace = _trace(as_cleaned(text), words=options.words, passages=options.passages)
+    text = as_cleaned(text)
+    tracer = open_tracer(options.words)
+    trace = tracer.trace(text, passages=options.passages)
+    if is_cut or len(trace.text) < len(tracer.tokenizer.known(text)):
+        note(f"only the first {len(trace.text):,} characters of the text were searched")
     if options.json:
         print_record(trace.model_dump())
     else:
         print_trace(trace, spans=options.spans)
-
-
-def _trace(text: str, *, words: int | None, passages: int) -> "Trace":
-    """Trace a text, and say so if it is too long to be searched as a whole."""
-    from tokenmill.evaluation.trace import MOST_TOKENS  # noqa: PLC0415 (pydantic)
-
-    tracer = open_tracer(words)
-    trace = tracer.trace(text, passages=passages)
-    if len(tracer.encode(text)) > MOST_TOKENS or len(text.encode()) > LONGEST_TEXT:
-        note(f"only the first {len(trace.text):,} characters of the text were searched")
-    return trace
 
 
 def open_tracer(words: int | None) -> "Tracer":

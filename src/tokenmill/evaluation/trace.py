@@ -167,10 +167,6 @@ class Tracer:
         """The tokenizer of the training text."""
         return self.search.tokenizer
 
-    def encode(self, text: str) -> list[int]:
-        """The tokens of a text, without characters that the tokenizer does not know."""
-        return self.tokenizer.encode(self.tokenizer.known(text))
-
     def trace(self, text: str, *, passages: int = MOST_PASSAGES) -> Trace:
         """Trace a text. What the tokenizer does not know of it, and what is beyond MOST_TOKENS, is
         left out.
@@ -179,7 +175,7 @@ class Tracer:
             text: a text without marks of turns.
             passages: the most passages for each span.
         """
-        ids = self.encode(text)[:MOST_TOKENS]
+        ids = self._encode(text)[:MOST_TOKENS]
         spans = self.search.spans(ids, min_words=self.min_words)
         chars = np.append(0, np.cumsum(self.search.chars[np.array(ids, dtype=np.int64)]))
         traced = [
@@ -215,7 +211,7 @@ class Tracer:
     def shared(self, texts: Sequence[str], min_words: int) -> tuple[np.ndarray, list[TracedSpan]]:
         """Whether `min_words` words of each text stand in a row in the training text, (texts,)
         bool, and the longest of these passages."""
-        ids = [token for text in texts for token in [*self.encode(text), self.tokenizer.eot_id]]
+        ids = [token for text in texts for token in [*self._encode(text), self.tokenizer.eot_id]]
         return self.overlap(np.array(ids), min_words)
 
     def overlap(self, ids: np.ndarray, min_words: int) -> tuple[np.ndarray, list[TracedSpan]]:
@@ -275,7 +271,7 @@ class Tracer:
 
     def _documents_with(self, text: str) -> list[int]:
         """The numbers of the documents in which all words of a text stand in a row."""
-        ids = self.encode(text)
+        ids = self._encode(text)
         spans = self.search.spans(ids, min_words=max(len(self._words(ids)), 1))
         return sorted({number for span in spans for number in span.documents.tolist()})
 
@@ -284,6 +280,10 @@ class Tracer:
         tokens = np.array(ids, dtype=np.int64)
         words = self.search.words
         return np.flatnonzero(words.starts(tokens) & words.counted(tokens))
+
+    def _encode(self, text: str) -> list[int]:
+        """The tokens of a text, without characters that the tokenizer does not know."""
+        return self.tokenizer.encode(self.tokenizer.known(text))
 
     def _bounds(self, document: int) -> tuple[int, int]:
         """The first token of a document, and its end-of-text."""

@@ -55,7 +55,7 @@ def load_weights(model: GPT, folder: Path) -> None:
     path = folder / WEIGHTS
     tensors = read_weights(path)
     _check(tensors, model, path)
-    _copy(tensors, model)
+    _move(tensors, model)
 
 
 def _check(tensors: dict[str, Tensor], model: GPT, path: Path) -> None:
@@ -84,9 +84,10 @@ def _check(tensors: dict[str, Tensor], model: GPT, path: Path) -> None:
         )
 
 
-def _copy(tensors: dict[str, Tensor], model: GPT) -> None:
+def _move(tensors: dict[str, Tensor], model: GPT) -> None:
+    """Copy the tensors into the model, and release each when it is there."""
     for name, parameter in model.named_parameters():
-        parameter.data.copy_(_transposed(model, name, tensors[hf_name(model, name)]))
+        parameter.data.copy_(_transposed(model, name, tensors.pop(hf_name(model, name))))
 
 
 def load_model(folder: Path, device: str = "cpu") -> GPT:
@@ -112,7 +113,8 @@ def load_model(folder: Path, device: str = "cpu") -> GPT:
 def model_of(
     config: ModelConfig, tensors: dict[str, Tensor], path: Path, device: str = "cpu"
 ) -> GPT:
-    """A model for evaluation, in float32, with the weights that were read from `path`.
+    """A model for evaluation, in float32, with the weights that were read from `path`, of which
+    `tensors` then holds none.
 
     Raises:
         UserError: the weights are not those of such a model, which is not built then.
@@ -125,7 +127,7 @@ def model_of(
     _check(tensors, outline(config), path)
     model = empty_model(config, device=device)
     model.compute_buffers()
-    _copy(tensors, model)
+    _move(tensors, model)
     return model.eval()
 
 

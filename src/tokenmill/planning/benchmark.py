@@ -77,28 +77,24 @@ class StepBenchmark:
         Raises:
             UserError: the ids do not fill a sequence.
         """
-        config, train = work.config, work.train
-        self._sequences = Sequences(
-            ids, context_length=config.context_length, device=compute.device
-        )
+        length = work.config.context_length
+        self._sequences = Sequences(ids, context_length=length, device=compute.device)
         if not self._sequences.count:
             raise UserError(
-                f"model.context_length ({config.context_length}) is longer than the text; take a "
-                "shorter one."
+                f"model.context_length ({length}) is longer than the text; take a shorter one."
             )
         per_step = work.sequences_per_step
-        self._order = EpochSampler(
-            sequences=self._sequences.count, per_step=per_step, seed=train.seed
-        )
-        model = build(config, seed=train.seed).to(compute.device).train()
+        seed = work.train.seed
+        self._order = EpochSampler(sequences=self._sequences.count, per_step=per_step, seed=seed)
+        model = build(work.config, seed=seed).to(compute.device).train()
         self._optimizer = Optimizer(
             model,
-            train,
+            work.train,
             compute,
             compiler=compilation.for_update(compute.device),
             repeats=compilation.recorded,
         )
-        self.config, self._train = config, train
+        self._work = work
         self.compute = compute
         self.compilation = compilation
         self.micro_batch = first_micro_batch(micro_batch_size, work, compute)
@@ -121,7 +117,7 @@ class StepBenchmark:
             TooLargeError: memory ran out.
         """
         index = self._order.indices_at(number)[:sequences]
-        self._optimizer.set_rates(self._train.peak)
+        self._optimizer.set_rates(self._work.train.peak)
         try:
             self._step_on(Batch(index))
         except Exception as error:
@@ -130,11 +126,11 @@ class StepBenchmark:
             at_a_time = min(self.micro_batch, len(index))
             way_out = "set runtime.micro_batch_size lower" if at_a_time > 1 else SMALLER
             raise TooLargeError(
-                self.config,
+                self._work.config,
                 f"runs out of memory here with {counted(at_a_time, 'sequence')} at a time; "
                 f"{way_out}",
             ) from None
-        return len(index) * self.config.context_length
+        return len(index) * self._work.config.context_length
 
 
 @dataclass(frozen=True)
