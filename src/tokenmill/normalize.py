@@ -40,11 +40,11 @@ _CONTROL = r"([\x00-\x08])|([\x0B-\x13])|([\x14-\x1D])|([\x1E\x1F\x7F])"
 _EXTRA_BLANKS = "  | \n|\n\n\n"
 """Matches the white space within a text that step 6 may change, but for tabs."""
 
-_BREAKS = r"\r\n?|[\x0B\x0C\x1C-\x1E\x{85}\x{2028}\x{2029}]"
+BREAKS = r"\r\n?|[\x0B\x0C\x1C-\x1E\x{85}\x{2028}\x{2029}]"
 
-_SPACES = r"[\x1F[\p{Zs}--[ ]]]"
+SPACES = r"[\x1F[\p{Zs}--[ ]]]"
 
-_INVISIBLE = (
+INVISIBLE = (
     r"[[\p{Cc}--[\n\t]]"
     # signs that precede Arabic, Syriac and Kaithi numbers are Cf, but visible
     r"[\p{Cf}--[\x{600}-\x{605}\x{6DD}\x{70F}\x{890}\x{891}\x{8E2}\x{110BD}\x{110CD}]]"
@@ -52,7 +52,7 @@ _INVISIBLE = (
     r"\x{34F}\x{20E3}\x{FE0E}\x{FE0F}\x{FDD0}-\x{FDEF}\x{FFFE}\x{FFFF}]"
 )
 
-_BREAKS_SPACES_INVISIBLE = rf"{_BREAKS}|{_SPACES}|{_INVISIBLE}"
+_BREAKS_SPACES_INVISIBLE = rf"{BREAKS}|{SPACES}|{INVISIBLE}"
 
 NOT_SURELY_NFC = (
     # outside the blocks in which every character is NFC by itself and none combines: Latin with
@@ -69,12 +69,16 @@ NOT_SURELY_NFC = (
     r"\x{FF00}-\x{FFEF}\x{FFFD}\x{1F000}-\x{1FAFF}]"
 )
 
-_FOREIGN = r"(?:[[\x{100}-\x{10FFFF}]--[\p{L}\p{M}\p{N}\p{P}\p{Sc}]]\p{M}*)+"
+FOREIGN = r"(?:[[\x{100}-\x{10FFFF}]--[\p{L}\p{M}\p{N}\p{P}\p{Sc}]]\p{M}*)+"
 
-_STRAY_MARKS = r"([<=>¨])\p{M}+"
+STRAY_MARKS = r"([<=>¨])\p{M}+"
 """Matches marks that would turn a symbol of Latin-1 into another one (`=` with a stroke is `≠`)."""
 
-_EMOJI = (
+MARKS = r"\p{M}"
+
+BEYOND_ASCII = r"[^\x{0}-\x{7F}]+"
+
+EMOJI = (
     r"[\p{Emoji_Presentation}\p{Emoji_Modifier}\p{Regional_Indicator}"
     # (c), (R), TM, arrows, geometric shapes and CJK marks are Extended_Pictographic, but text
     r"[\p{Extended_Pictographic}--[\x{0}-\x{22FF}\x{25A0}-\x{25FF}"
@@ -148,9 +152,9 @@ def _replace(texts: pl.Series, pattern: str, by: str) -> pl.Series:
 
 def _steps_1_to_3(texts: pl.Series) -> pl.Series:
     return (
-        texts.str.replace_all(_BREAKS, "\n")
-        .str.replace_all(_SPACES, " ")
-        .str.replace_all(_INVISIBLE, "")
+        texts.str.replace_all(BREAKS, "\n")
+        .str.replace_all(SPACES, " ")
+        .str.replace_all(INVISIBLE, "")
     )
 
 
@@ -160,7 +164,7 @@ def _steps_1_to_5(texts: pl.Series, mode: Mode) -> pl.Series:
         texts, texts.str.contains(f"{_BREAKS_SPACES_INVISIBLE}|{NOT_SURELY_NFC}"), _steps_1_to_4
     )
     if mode == "lenient":
-        return _spaces_for(texts, _EMOJI)
+        return _spaces_for(texts, EMOJI)
     folds = fold_table(mode)
     texts = texts.str.replace_many(list(folds), list(folds.values()))
     # Most rows held only quotes and dashes: they are ASCII now, and done.
@@ -182,12 +186,12 @@ def _nfc(texts: pl.Series) -> pl.Series:
 
 def _in_ascii(texts: pl.Series) -> pl.Series:
     """Step 5 of `strict` for folded rows."""
-    return _spaces_for(texts.str.replace_all(r"\p{M}", ""), r"[^\x{0}-\x{7F}]+")
+    return _spaces_for(texts.str.replace_all(MARKS, ""), BEYOND_ASCII)
 
 
 def _in_every_script(texts: pl.Series) -> pl.Series:
     """Step 5 of `balanced` for folded rows: symbols are removed, and no mark makes a new one."""
-    return _spaces_for(_nfc(_replace(texts, _STRAY_MARKS, "${1}")), _FOREIGN)
+    return _spaces_for(_nfc(_replace(texts, STRAY_MARKS, "${1}")), FOREIGN)
 
 
 def _spaces_for(texts: pl.Series, pattern: str) -> pl.Series:

@@ -10,7 +10,7 @@ from playwright.sync_api import Browser, Page, expect
 from tests.browser import IN_CHROMIUM, PATIENCE
 from tests.demo.demo_project import RECITED, index_training_text
 from tests.demo.served import SAMPLING, Served, pages_of, served_by_a_thread
-from tests.publish.test_talk import column, written
+from tests.publish.test_talk import panel, written
 from tokenmill.evaluation.generate import Sampling
 from tokenmill.runs.find import find_model
 from tokenmill.runs.writer import Writer
@@ -52,7 +52,7 @@ def test_models_of_two_tokenizers_answer_as_the_library(page: Page, project: Pat
     page.locator("#talk-right").select_option(label=str(other))
     page.get_by_role("button", name="hello").click()
     assert written(page, 1) == greedy(other)
-    expect(column(page, 0).locator(".talk-panel table")).to_be_visible(timeout=PATIENCE)
+    expect(panel(page, 0).locator("table")).to_be_visible(timeout=PATIENCE)
     writer = Writer.load(find_model(project, epoch=2), "cpu")
     answer = "".join(writer.stream("hello", Sampling(**SAMPLING), chat=True))
     assert written(page, 0) == visible(answer).strip()

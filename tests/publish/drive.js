@@ -13,6 +13,7 @@ const TASKS = `({
   tokenizer: ({ layout, turns, classes, spellings }) => {
     globalThis.tokenizer = new Tokenizer(layout, turns, classes, spellings);
   },
+  clean: ({ text, rules }) => asCleaned(text, rules),
   encode: ({ text }) => tokenizer.plain(text),
   chat: ({ messages }) => tokenizer.chat(messages),
   newest: ({ messages, limit }) => tokenizer.newest(messages, limit),

@@ -14,7 +14,7 @@ from tokenmill.formats.tokenizer import TextTokenizer
 from tokenmill.publish.parts import tokenizer_part
 from tokenmill.publish.talk import PAGE
 
-FILES = ("tokenizer.js", "model.js", "writing.js")
+FILES = ("tokenizer.js", "cleaning.js", "model.js", "writing.js")
 DRIVER = Path(__file__).with_name("drive.js")
 
 needs_node = pytest.mark.skipif(

@@ -61,9 +61,8 @@ def open_at(page: Page, folder: Path, **address: str | int) -> None:
 
 def written(page: Page, column: int = 0) -> str:
     """The answer in a column, once it is complete."""
-    place = page.locator(".talk-column").nth(column)
-    expect(place.locator(".talk-panel table")).to_be_visible(timeout=PATIENCE)
-    words = place.locator(".talk-words")
+    expect(panel(page, column).locator("table")).to_be_visible(timeout=PATIENCE)
+    words = page.locator(".talk-column").nth(column).locator(".talk-words")
     return words.evaluate(
         """answer => {
             const copy = answer.cloneNode(true);
@@ -75,6 +74,11 @@ def written(page: Page, column: int = 0) -> str:
 
 def column(page: Page, number: int = 0) -> Locator:
     return page.locator(".talk-column").nth(number)
+
+
+def panel(page: Page, number: int = 0) -> Locator:
+    """The likeliest tokens of a column."""
+    return page.locator(".talk-panel").nth(number)
 
 
 def test_two_epochs_answer_as_the_library(page: Page, made: Path):
@@ -111,9 +115,9 @@ def test_likeliest_tokens_of_both_epochs_are_shown(page: Page, made: Path):
     tokens = column(page).locator(".talk-words .talk-token")
     tokens.nth(1).hover()
     expect(tokens.nth(1)).to_have_attribute("aria-pressed", "true")
-    rows = column(page).locator(".talk-panel tbody tr")
+    rows = panel(page).locator("tbody tr")
     expect(rows).to_have_count(10)
-    shares = column(page).locator(".talk-panel td")
+    shares = panel(page).locator("td")
     expect(shares.nth(1)).to_contain_text("%", timeout=PATIENCE)  # the epoch before has read it
     assert shares.count() == 20
     expect(rows.first).to_have_class("talk-taken")  # the likeliest was taken
@@ -137,6 +141,42 @@ def test_a_conversation_goes_on_and_begins_anew(page: Page, made: Path):
     expect(column(page).locator(".talk-turn")).to_have_count(0)
 
 
+@pytest.mark.parametrize("width", [390, 1400])
+def test_after_each_answer_the_box_is_in_sight(page: Page, made: Path, width: int):
+    page.set_viewport_size({"width": width, "height": 700})
+    open_at(page, made / "site", temperature=0)
+    box = page.locator("#talk-prompt")
+    for turn in range(1, 4):
+        box.fill(QUESTION)
+        box.press("Enter")
+        expect(column(page).locator(".talk-speed:not(:empty)")).to_have_count(turn)
+        expect(page.locator("#talk-write")).to_be_enabled(timeout=PATIENCE)
+        expect(box).to_be_in_viewport(ratio=1)
+        expect(column(page).locator(".talk-words").last).to_be_in_viewport()
+    column(page).locator(".talk-token").first.hover()
+    if width > 1000:  # the tokens stay beside the conversation
+        expect(panel(page)).to_be_in_viewport(ratio=1)
+
+
+def test_what_is_refused_is_said(page: Page, made: Path):
+    open_at(page, made / "site", temperature=9, ask=QUESTION)
+    field = page.locator("#talk-temperature")
+    expect(field).to_be_focused()  # so it is not folded
+    field.fill("0")
+    page.locator("#talk-prompt").fill(QUESTION)
+    page.locator("#talk-prompt").press("Enter")
+    written(page)
+    open_at(page, made / "site", epoch=7, ask=QUESTION)
+    expect(page.get_by_role("alert")).to_contain_text("epoch 7")
+    expect(page.locator(".talk-turn")).to_have_count(0)
+
+
+def test_a_question_is_read_as_the_text_was_cleaned(page: Page, made: Path):
+    open_at(page, made / "site", temperature=0, text="The\u00a0river, it’s")
+    written(page)
+    expect(column(page).locator(".talk-asked")).to_have_text("The river, it's")
+
+
 def test_a_long_answer_is_stopped(page: Page, made: Path):
     open_at(page, made / "site", max_new_tokens=1024, temperature=2, top_k=0, text="a")
     speed = column(page).locator(".talk-speed")
@@ -144,11 +184,20 @@ def test_a_long_answer_is_stopped(page: Page, made: Path):
     page.locator("#talk-prompt").press("Escape")
     expect(page.locator("#talk-write")).to_be_enabled(timeout=PATIENCE)
     assert 0 < int(speed.get_attribute("data-tokens") or 0) <= 1024
+    page.locator("#talk-prompt").fill("c")
+    page.get_by_role("button", name="Write").click()
+    page.keyboard.press("Escape")
+    expect(page.locator("#talk-write")).to_be_focused(timeout=PATIENCE)
+    page.locator("#talk-prompt").fill("d")
+    page.locator("#talk-prompt").press("Enter")
+    page.locator("#talk-left").select_option("epoch 1")  # ends the answer of the other one
+    expect(page.locator("#talk-write")).to_be_enabled(timeout=PATIENCE)
+    expect(page.locator(".talk-turn")).to_have_count(0)
     page.locator("#talk-prompt").fill("b")
     page.locator("#talk-prompt").press("Enter")
     page.get_by_role("button", name="New conversation").click()
     expect(page.locator("#talk-write")).to_be_enabled(timeout=PATIENCE)
-    expect(column(page).locator(".talk-turn, .talk-panel table")).to_have_count(0)
+    expect(page.locator(".talk-turn, .talk-panel table")).to_have_count(0)
 
 
 def test_stopping_while_weights_are_read_writes_nothing(page: Page, made: Path):
@@ -167,6 +216,6 @@ def test_stopping_while_weights_are_read_writes_nothing(page: Page, made: Path):
     expect(tokens).to_have_count(0)
     page.locator("#talk-prompt").fill("b")
     page.locator("#talk-prompt").press("Enter")
-    expect(column(page).locator(".talk-panel table")).to_be_visible(timeout=PATIENCE)
+    expect(panel(page).locator("table")).to_be_visible(timeout=PATIENCE)
     expect(column(page).locator(".talk-turn")).to_have_count(2)
     expect(tokens).to_have_count(0)

@@ -173,8 +173,8 @@ class Choice:
 
 def _filters(comparison: "Comparison") -> list[tuple[str, list[Choice]]]:
     """For the runs, and for each parameter that differs between them, its values to choose from;
-    none where there are only two columns."""
-    if len(comparison.epochs) < 3:
+    none where there are only two columns, or one run."""
+    if len(comparison.epochs) < 3 or len(comparison.runs) < 2:
         return []
     runs = [epoch.run.name for epoch in comparison.epochs]
     rows = [

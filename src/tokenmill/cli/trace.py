@@ -99,17 +99,14 @@ def open_tracer(words: int | None) -> "Tracer":
 def as_cleaned(text: str) -> str:
     """A text that somebody types as `clean` writes it in the project in the current folder; outside
     a project, or if nothing would be left of it, as it stands."""
-    from tokenmill.core.params import PARAMS_FILE, ModeParams, Section, load  # noqa: PLC0415 (pydantic)
-
-    class Params(Section):
-        clean: ModeParams
+    from tokenmill.core.params import typed_mode  # noqa: PLC0415 (pydantic)
 
     is_clean = text.isascii() and text.isprintable() and "  " not in text
-    if is_clean or not Path(PARAMS_FILE).exists():
+    if is_clean or (mode := typed_mode(Path())) == "none":
         return text
     from tokenmill.normalize import normalize_typed  # noqa: PLC0415 (polars)
 
-    cleaned = normalize_typed(text, load(Params, Path(PARAMS_FILE)).clean.mode)
+    cleaned = normalize_typed(text, mode)
     return cleaned if cleaned.strip() else text
 
 

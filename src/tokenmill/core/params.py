@@ -158,6 +158,17 @@ class ModeParams(Section, extra="ignore"):
     normalize Unicode (NFC) and white space."""
 
 
+def typed_mode(root: Path) -> Mode:
+    """`clean.mode` of the project at `root`, by which texts are written that somebody types there;
+    `none` outside a project."""
+
+    class Params(Section):
+        clean: ModeParams
+
+    path = root / PARAMS_FILE
+    return load(Params, path).clean.mode if path.exists() else "none"
+
+
 class MixtureParams(Section, extra="ignore"):
     """The parameter of the section `data` that training obeys, and no stage before it."""
 

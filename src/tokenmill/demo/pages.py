@@ -16,10 +16,12 @@ from typing import TYPE_CHECKING, Any
 from tokenmill.core import paths
 from tokenmill.core.errors import UserError
 from tokenmill.core.files import sha256_of
+from tokenmill.core.params import typed_mode
 from tokenmill.demo.models import Models, Offer
 from tokenmill.formats.token_index import METADATA_FILE, read_index_metadata
 from tokenmill.formats.tokenizer import read_tokenizer
 from tokenmill.model.manifest import WEIGHTS, read_manifest
+from tokenmill.publish.cleaning import cleaning_rules
 from tokenmill.publish.parts import PackedEpoch, script, tokenizer_name, tokenizer_part
 from tokenmill.publish.talk import questions_of, read_results, talking_page
 from tokenmill.reports.page import environment
@@ -104,6 +106,7 @@ class Pages:
         traced = self._traced_tokenizer()
         frame, questions = self._frame(offers[0])
         data = {
+            "cleaning": cleaning_rules(typed_mode(self.models.root)),
             "asks": any(question["kind"] == "user" for question in questions) or not questions,
             "folder": "parts",
             "models": shown,

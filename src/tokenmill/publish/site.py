@@ -14,11 +14,13 @@ from typing import Any
 from tokenmill.core import paths
 from tokenmill.core.errors import UserError
 from tokenmill.core.files import read_bytes, write_directory, write_text
+from tokenmill.core.params import typed_mode
 from tokenmill.evaluation.generate import Sampling
 from tokenmill.evaluation.results import Evaluation
 from tokenmill.formats.tokenizer import TextTokenizer, read_tokenizer
 from tokenmill.model.huggingface import load_model
 from tokenmill.model.manifest import read_manifest
+from tokenmill.publish.cleaning import cleaning_rules
 from tokenmill.publish.parts import PackedEpoch, script, tokenizer_name, tokenizer_part
 from tokenmill.publish.talk import POLICY, questions_of, read_results, talking_page
 from tokenmill.publish.weights import Precision, pack
@@ -89,7 +91,7 @@ def publish(
     is_inline = sum(len(epoch.data) for epoch in packed.values()) <= INLINE_BYTES
     page = talking_page(
         POLICY.sub(rf"{MARK}\n\g<0>", report),
-        _data(numbers, evaluation, sampling),
+        _data(numbers, evaluation, sampling) | {"cleaning": cleaning_rules(typed_mode(root))},
         about=ABOUT,
         blocks=_blocks(packed, tokenizer) | (dict(_weights(packed)) if is_inline else {}),
         policy="" if is_inline else " 'self' file:",  # beside a page on a disk, 'self' is nothing

@@ -21,7 +21,7 @@ from tokenmill.publish.parts import as_json
 from tokenmill.runs.lock import read_own_evaluation
 
 PAGE = Path(__file__).with_name("page")
-WORKER = ("tokenizer.js", "model.js", "writing.js", "worker.js")
+WORKER = ("tokenizer.js", "cleaning.js", "model.js", "writing.js", "worker.js")
 """The parts of the worker's code, in their order."""
 
 TALK = "<!-- talk -->"

@@ -24,7 +24,7 @@ from tokenmill.model.manifest import Manifest
 from tokenmill.reports.answers import PromptAnswers, compare_answers
 from tokenmill.reports.charts import Chart, Series, line_chart
 from tokenmill.reports.data_report import documents_by_reason, kept_and_dropped, text_flow
-from tokenmill.reports.page import flat, render
+from tokenmill.reports.page import flat, render, signed
 from tokenmill.training.history import EpochRow, StepRow, ValidationRow
 from tokenmill.training.schedule import Workload
 from tokenmill.words.warnings import training_warnings
@@ -115,8 +115,8 @@ def _gap_trend(first: EpochResult, last: EpochResult) -> str:
             f"(after epoch {first.epoch}: {_gap(first)}): no overfitting."
         )
     return (
-        f"Its distance to the training loss grew from {begin:.4f} to {end:.4f}: the model "
-        "memorises more, but unseen text still gains."
+        f"Its distance to the training loss grew from {signed(begin, 4)} to {signed(end, 4)}: "
+        "the model memorises more, but unseen text still gains."
     )
 
 

@@ -123,8 +123,8 @@ class Writer:
         ids, notes = self._encode(chat_prompt(turns[dropped:]) if turns else Document(""))
         if dropped:
             notes.append(
-                f"The {dropped} oldest of {len(turns)} turns were left out: the model sees "
-                f"{limit} tokens of them."
+                f"Left out: the oldest {dropped} of {len(turns)} turns; the model sees {limit} "
+                "tokens of them."
             )
         return ids, notes
 

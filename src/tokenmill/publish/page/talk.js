@@ -121,7 +121,7 @@ class Column {
   constructor(name) {
     this.place = make("div", { class: "talk-column", parent: byId("columns") });
     this.log = make("div", { class: "talk-log", role: "group", "aria-label": name, parent: this.place });
-    this.panel = make("div", { class: "talk-panel", parent: this.place });
+    this.panel = make("div", { class: "talk-panel", role: "group", "aria-label": `${name}: the likeliest tokens`, parent: byId("panels") });
     this.epoch = null;
     this.loaded = [];
     this.tokenizers = new Set(); // names of those that the worker has
@@ -137,6 +137,7 @@ class Column {
 
   /** Talk to another epoch from now on; null hides the column. */
   choose(epoch) {
+    this.stop();
     this.epoch = epoch;
     this.place.hidden = epoch === null;
     this.clear();
@@ -211,7 +212,7 @@ class Column {
       const messages = [...(kind === "text" ? [] : this.messages), { role: "user", content: prompt }];
       await new Promise((resolve) => {
         this.waiting = resolve;
-        this.#post(turn, { task: "write", epoch: turn.epoch.part, kind, sampling, messages });
+        this.#post(turn, { task: "write", epoch: turn.epoch.part, kind, sampling, messages, cleaning: data.cleaning });
       });
       if (!this.turns.includes(turn)) return; // a new conversation
       if (kind === "user" && turn.text) this.messages = [...messages, { role: "assistant", content: turn.text }];
@@ -334,7 +335,6 @@ class Turn {
   /** After the answer: compare it with the report's, and look at its least expected token. */
   close() {
     if (this.hasFailed) return;
-    byId("status").textContent = visible(`${this.epoch.name}: ${this.text}`);
     byId("scale").hidden = false;
     const expected = this.#inReport();
     if (expected !== null) this.note(expected === this.text ? "The same as in the report below." : "");
@@ -476,9 +476,16 @@ class Talk {
       event.preventDefault();
       byId("form").requestSubmit();
     });
-    byId("form").addEventListener("keydown", (event) => {
+    document.addEventListener("keydown", (event) => {
       if (event.key === "Escape") this.#stop();
     });
+    // a field that is refused must be seen; this comes before the browser says why
+    byId("sampling").addEventListener("invalid", ({ target }) => { target.closest("details").open = true; }, true);
+    this.follower = new ResizeObserver(() => {
+      byId("stop").scrollIntoView({ block: "nearest" });
+      if (byId("stop").disabled) this.follower.disconnect(); // that was the end of the answer
+    });
+    for (const kind of ["wheel", "touchmove"]) window.addEventListener(kind, () => this.follower.disconnect(), { passive: true });
     byId("stop").addEventListener("click", () => this.#stop());
     byId("anew").addEventListener("click", () => {
       this.#stop();
@@ -505,13 +512,21 @@ class Talk {
     if (sampling.top_p === 1) sampling.top_p = null;
     byId("prompt").value = "";
     this.#busy(true);
-    await Promise.all(this.columns.filter(({ epoch }) => epoch !== null).map((one) => one.ask(prompt, kind, sampling)));
+    const asked = this.columns.filter(({ epoch }) => epoch !== null);
+    await Promise.all(asked.map((one) => one.ask(prompt, kind, sampling)));
+    const complete = asked.map(({ turns }) => turns.at(-1)).filter((turn) => turn?.text);
+    byId("status").textContent = complete.map(({ epoch, text }) => visible(`${epoch.name}: ${text}`)).join("\n");
     this.#busy(false);
   }
 
+  /** While an answer grows, the box stays in the window, until the reader scrolls. A button that is switched off hands its
+      focus to the other one; otherwise it would be lost. */
   #busy(isBusy) {
-    byId("write").disabled = isBusy;
-    byId("stop").disabled = !isBusy;
+    const [on, off] = isBusy ? [byId("stop"), byId("write")] : [byId("write"), byId("stop")];
+    on.disabled = false;
+    if (document.activeElement === off) on.focus();
+    off.disabled = true;
+    if (isBusy) this.follower.observe(byId("columns"));
   }
 
   #stop() {
@@ -562,9 +577,16 @@ class Talk {
       field.value = value;
       field.dispatchEvent(new Event("change"));
     };
-    const known = (number) => models[0].epochs.find((epoch) => String(epoch.number) === number)?.part ?? null;
-    set(byId("left"), known(address.get("epoch")));
-    set(byId("right"), known(address.get("beside")));
+    for (const [name, select] of [["epoch", "left"], ["beside", "right"]]) {
+      const number = address.get(name);
+      const epoch = models[0].epochs.find((one) => String(one.number) === number);
+      if (number !== null && !epoch) {
+        const text = `This page has no epoch ${visible(number)}.`;
+        byId("columns").before(make("p", { class: "talk-refused", role: "alert", text }));
+        return;
+      }
+      set(byId(select), epoch?.part ?? null);
+    }
     for (const [name] of FIELDS) set(byId(name), address.get(name));
     const [kind, prompt] = address.has("text") ? ["text", address.get("text")] : ["user", address.get("ask")];
     if (prompt === null) return;

@@ -37,7 +37,9 @@ function showTrace({ words, copied, spans, pieces }, place) {
 }
 
 async function askForTrace(text) {
-  const response = await fetch("trace", { method: "POST", body: text });
+  const response = await fetch("trace", { method: "POST", body: text }).catch(() => {
+    throw new Error(`The training text cannot be searched; ${data.unreachable}.`);
+  });
   if (!response.ok) throw new Error(await response.text());
   const found = await response.json();
   if (found.problem) throw new Error(found.problem);

@@ -64,7 +64,7 @@ function prompted(kind, messages, { tokenizer, model: { context } }) {
     const kept = tokenizer.newest(messages, limit);
     const dropped = messages.length - kept.length;
     ids = tokenizer.chat(kept);
-    if (dropped) notes.push(`The ${dropped} oldest of ${messages.length} turns were left out: the model sees ${limit} tokens of them.`);
+    if (dropped) notes.push(`Left out: the oldest ${dropped} of ${messages.length} turns; the model sees ${limit} tokens of them.`);
   }
   if (ids.length > context) notes.push(`The prompt has ${ids.length} tokens; the model sees the last ${context}.`);
   ids = ids.slice(-context);
@@ -85,7 +85,8 @@ function named(thought, tokenizer) {
 /** Write. Post {news: "prompt", pieces, notes, start}, where `start` is the first piece of the question, then
     {news: "words", pieces, thoughts, tokens, seconds} again and again, and {news: "end", rest, text}. Thoughts are
     those of each id from the prompt's second on; `text` is the whole answer without white space at its ends. */
-async function answer({ turn, number, epoch, kind, messages, sampling }) {
+async function answer({ turn, number, epoch, kind, messages: typed, sampling, cleaning }) {
+  const messages = typed.map((one) => (one.role === "user" ? { ...one, content: asCleaned(one.content, cleaning) } : one));
   const entry = entryOf(epoch);
   const { model, tokenizer } = entry;
   const began = performance.now();

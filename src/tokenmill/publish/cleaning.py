@@ -1,0 +1,38 @@
+"""How the page writes what somebody types: by the rules of `tokenmill.normalize`.
+
+`page/cleaning.js` follows the same steps; patterns and spellings come from here.
+"""
+
+from typing import Any
+
+from tokenmill import normalize
+from tokenmill.core.params import Mode
+
+
+def cleaning_rules(mode: Mode) -> dict[str, Any] | None:
+    """What `page/cleaning.js` needs to write a text as `clean` does in this mode; None if it stays
+    as it is.
+
+    Unicode is that of the browser, which may know newer characters.
+    """
+    if mode == "none":
+        return None
+    # marks that change a character, each with what is left; then what becomes a space
+    marks, foreign = {
+        "strict": ([(normalize.MARKS, "")], normalize.BEYOND_ASCII),
+        "balanced": ([(normalize.STRAY_MARKS, "$1")], normalize.FOREIGN),
+        "lenient": ([], normalize.EMOJI),
+    }[mode]
+    return {
+        "breaks": _in_javascript(normalize.BREAKS),
+        "spaces": _in_javascript(normalize.SPACES),
+        "invisible": _in_javascript(normalize.INVISIBLE),
+        "folds": {} if mode == "lenient" else normalize.fold_table(mode),
+        "marks": [(_in_javascript(pattern), left) for pattern, left in marks],
+        "foreign": _in_javascript(foreign),
+    }
+
+
+def _in_javascript(pattern: str) -> str:
+    """A pattern of Rust's `regex` for the flag `v` of JavaScript, which has the same sets."""
+    return pattern.replace(r"\x{", r"\u{")
