@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from tokenmill.core.errors import UserError
-from tokenmill.core.params import PARAMS_FILE, read_yaml
+from tokenmill.core.params import PARAMS_FILE, dotted, read_yaml
 from tokenmill.formats.raw_text import Objects, Raw, raw_text
 
 PIPELINE = Path("dvc.yaml")
@@ -38,7 +38,7 @@ class Inputs:
         pipeline = read_yaml(PIPELINE, ["stages"]) if PIPELINE.exists() else {}
         entry = pipeline.get("stages", {}).get(stage, {})
         entry = entry.get("do", entry)
-        values = dict(_flat(read_yaml(PARAMS_FILE))) if entry else {}
+        values = dict(dotted(read_yaml(PARAMS_FILE))) if entry else {}
         self._sections: tuple[str, ...] = tuple(entry.get("params", ()))
         self._paths = [_resolved(path, values) for path in entry.get("deps", ())]
         self._params = self._named(values)
@@ -51,7 +51,7 @@ class Inputs:
             UserError: names each parameter with both values, and each dependency.
         """
         before = self._params
-        now = self._named(dict(_flat(read_yaml(PARAMS_FILE)))) if self._sections else {}
+        now = self._named(dict(dotted(read_yaml(PARAMS_FILE)))) if self._sections else {}
         changes = [
             f"{name} ({before.get(name)!r} at the start, {now.get(name)!r} now)"
             for name in sorted(before.keys() | now.keys())
@@ -76,14 +76,6 @@ class Inputs:
 
     def _digests_now(self) -> dict[str, str]:
         return {path: _digest(raw_text(path)) for path in self._paths}
-
-
-def _flat(value: Any, name: str = "") -> Iterator[tuple[str, Any]]:
-    if isinstance(value, Mapping) and value:
-        for key, inner in value.items():
-            yield from _flat(inner, f"{name}.{key}" if name else str(key))
-    else:
-        yield name, value
 
 
 def _resolved(dependency: Any, values: Mapping[str, Any]) -> str:

@@ -11,7 +11,6 @@ import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from tokenmill import git
 from tokenmill.core.errors import UserError
@@ -20,6 +19,7 @@ from tokenmill.core.params import (
     RANDOM,
     ParamsError,
     Section,
+    dotted,
     parse_yaml,
     read_yaml,
     validate,
@@ -123,8 +123,8 @@ def way_back(refused: Sequence[str], path: Path) -> str:
     if committed is None or ".dvc" in path.resolve().parts:
         return ""
     try:
-        now = dict(_values(read_yaml(path)))
-        then = dict(_values(parse_yaml(committed.encode(), path)))
+        now = dict(dotted(read_yaml(path)))
+        then = dict(dotted(parse_yaml(committed.encode(), path)))
     except UserError:
         return ""
     changed = [name for name in now | then if repr(now.get(name)) != repr(then.get(name))]
@@ -138,15 +138,6 @@ def way_back(refused: Sequence[str], path: Path) -> str:
     return (
         f"{', '.join(tried)} stays in {path} until you take it back: `{command}` does that{kept}."
     )
-
-
-def _values(content: Any, name: str = "") -> Iterator[tuple[str, Any]]:
-    """Every value that is no section, with its dotted name."""
-    if not isinstance(content, dict):
-        yield name, content
-        return
-    for key, value in content.items():
-        yield from _values(value, f"{name}.{key}" if name else str(key))
 
 
 def _changed_lines(path: Path) -> int:
@@ -179,7 +170,7 @@ def made_tokens(params: AllParams, root: Path) -> bool:
     """Whether dvc.lock of the project in `root` has these parameters for everything that makes
     tokens."""
     values = params.model_dump()
-    values |= dict(_values(values))
+    values |= dict(dotted(values))
     try:
         stages = read_yaml(root / "dvc.lock", ["stages"])["stages"]
         deps = [dep["path"] for name in BEFORE_TRAINING for dep in stages[name]["deps"]]

@@ -81,18 +81,12 @@ def names() -> list[str]:
 
 def read_preset(name: str) -> Preset:
     """The preset `name`, with the values of `default` that it does not change."""
+    from tokenmill.core.params import dotted  # noqa: PLC0415 (pydantic)
+
     content = yaml.safe_load((FOLDER / f"{name}.yaml").read_text(encoding="utf-8"))
     below = {} if name == DEFAULT else read_preset(DEFAULT).values
-    values = below | dict(_dotted(content.pop("params")))
+    values = below | dict(dotted(content.pop("params")))
     return Preset(name=name, values=values, **content)
-
-
-def _dotted(section: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, Any]]:
-    for key, value in section.items():
-        if isinstance(value, Mapping):
-            yield from _dotted(value, f"{before}{key}.")
-        else:
-            yield f"{before}{key}", value
 
 
 def add_arguments(parser: Parser) -> None:
@@ -328,6 +322,8 @@ def _innermost(content: Any, name: str) -> tuple[dict[str, Any] | None, str]:
 
 def is_own_text_at_defaults(content: Mapping[str, Any]) -> bool:
     """Whether params.yaml combines the values made for the built-in text with another text."""
-    here = dict(_dotted(content))
+    from tokenmill.core.params import dotted  # noqa: PLC0415 (pydantic)
+
+    here = dict(dotted(content))
     as_default = all(here.get(name) == value for name, value in read_preset(DEFAULT).values.items())
     return as_default and here["data.raw"] != SAMPLE.as_posix()

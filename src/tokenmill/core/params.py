@@ -12,7 +12,7 @@ import functools
 import inspect
 import itertools
 import textwrap
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 from urllib.parse import urlsplit
@@ -268,6 +268,20 @@ def parse_yaml(
             value.values() if isinstance(value, dict) else value if isinstance(value, list) else []
         )
     return content
+
+
+def dotted(content: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, Any]]:
+    """Every value that is no section, with its dotted name. An empty mapping is a value.
+
+    Example:
+        >>> dict(dotted({"data": {"raw": "texts", "mixture": {}}}))
+        {'data.raw': 'texts', 'data.mixture': {}}
+    """
+    for key, value in content.items():
+        if isinstance(value, Mapping) and value:
+            yield from dotted(value, f"{before}{key}.")
+        else:
+            yield f"{before}{key}", value
 
 
 def yaml_value(text: str, name: object) -> Any:
