@@ -44,16 +44,23 @@ class Sequences:
     heaviest: int = 1
     """The weight of a sequence in a mean if all its targets count."""
 
-    def __init__(self, tokens: Tensor, *, context_length: int, device: torch.device):
-        """Cut `tokens` (1-D integers, on any device) into sequences whose batches are returned on
-        `device`.
+    def __init__(
+        self,
+        tokens: Tensor,
+        *,
+        context_length: int,
+        device: torch.device,
+        every: int | None = None,
+    ):
+        """Cut `tokens` (1-D integers, on any device, at least `context_length` + 1 of them) into
+        sequences whose batches are returned on `device`.
 
-        The last tokens are left out if they do not fill a sequence of `context_length` and one
-        target.
+        A sequence begins at each `every`th token; None stands for `context_length`, so that each
+        begins with the last target of the one before. The last tokens are left out if they do not
+        fill a sequence of `context_length` and one target.
         """
-        self.count = (len(tokens) - 1) // context_length
-        # each row ends with its last target, which is also the first token of the next row
-        self._rows_NW = tokens.as_strided((self.count, context_length + 1), (context_length, 1))
+        self._rows_NW = tokens.unfold(0, context_length + 1, every or context_length)
+        self.count = len(self._rows_NW)
         self._device = device
 
     def weight(self, index_B: Index) -> int:
@@ -90,11 +97,8 @@ class Windows(Sequences):
     its first token."""
 
     def __init__(self, tokens: Tensor, *, context_length: int, device: torch.device):
-        """Cut `tokens` (1-D integers, on any device, at least `context_length` + 1 of them) into
-        sequences whose batches are returned on `device`."""
-        self.count = len(tokens) - context_length
-        self._rows_NW = tokens.unfold(0, context_length + 1, 1)
-        self._device = device
+        """See `Sequences`."""
+        super().__init__(tokens, context_length=context_length, device=device, every=1)
 
 
 class WholeText(Sequences):

@@ -78,11 +78,11 @@ class StepBenchmark:
             UserError: the ids do not fill a sequence.
         """
         length = work.config.context_length
-        self._sequences = Sequences(ids, context_length=length, device=compute.device)
-        if not self._sequences.count:
+        if len(ids) <= length:
             raise UserError(
                 f"model.context_length ({length}) is longer than the text; take a shorter one."
             )
+        self._sequences = Sequences(ids, context_length=length, device=compute.device)
         per_step = work.sequences_per_step
         seed = work.train.seed
         self._order = EpochSampler(sequences=self._sequences.count, per_step=per_step, seed=seed)
