@@ -186,7 +186,7 @@ def names_of_runs(root: Path) -> list[str]:
 def of_own_model(entry: dict[str, Any], root: Path) -> dict[str, Any]:
     """An entry of DVC with the model that `train` wrote last, where DVC shows what a later stage
     read, and without what was measured of another one or of one of another text."""
-    from tokenmill.runs.lock import LOCK, Lock, lock_text  # noqa: PLC0415 (pydantic)
+    from tokenmill.runs.dvc_lock import LOCK, Lock, lock_text  # noqa: PLC0415 (pydantic)
 
     content = lock_text(root, None if entry["rev"] == "workspace" else entry["rev"])
     hashes = set(IN_LOCK.findall(content))

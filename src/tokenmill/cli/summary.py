@@ -56,7 +56,7 @@ def print_summary(*, as_json: bool = False) -> None:
     """Print the summary of the pipeline in the current folder."""
     from tokenmill.costs import COSTS, find_times, publish_times, read_costs  # noqa: PLC0415
     from tokenmill.model.manifest import read_manifest  # noqa: PLC0415
-    from tokenmill.runs.lock import read_own_evaluation  # noqa: PLC0415
+    from tokenmill.runs.dvc_lock import read_own_evaluation  # noqa: PLC0415
     from tokenmill.runs.under_way import unfinished  # noqa: PLC0415
 
     if run := unfinished(Path()):
@@ -241,7 +241,7 @@ def finetuned_lines(root: Path) -> list[tuple[str, str]]:
 def _finetuned_by(root: Path) -> str | None:
     """The method of the finished fine-tuning of the model that params.yaml asks for, if there is
     one."""
-    from tokenmill.runs.lock import Lock  # noqa: PLC0415 (pydantic)
+    from tokenmill.runs.dvc_lock import Lock  # noqa: PLC0415 (pydantic)
 
     # DVC removes it before `evaluate_finetuned` runs, which is the last to run
     is_done = (root / paths.FINETUNED_METRICS / "eval.json").exists()

@@ -43,8 +43,8 @@ from tokenmill.model.huggingface import hf_config, hf_name, load_model
 from tokenmill.model.manifest import CONFIG, MANIFEST, WEIGHTS, Manifest, read_config, read_manifest
 from tokenmill.reports.page import flat, render
 from tokenmill.runs.chat_template import chat_template
+from tokenmill.runs.dvc_lock import LOCK, Lock
 from tokenmill.runs.find import FoundModel, Revision
-from tokenmill.runs.lock import LOCK, Lock
 from tokenmill.runs.model_code import code_names, names_of_code, write_code
 from tokenmill.runs.writer import check_tokenizer
 from tokenmill.temporary import temporary_folder

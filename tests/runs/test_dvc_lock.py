@@ -8,7 +8,7 @@ from tests.reports.run_material import evaluation
 from tests.runs.locks import write_lock
 from tokenmill.core.errors import UserError
 from tokenmill.core.files import write_json
-from tokenmill.runs.lock import Lock, read_own_evaluation
+from tokenmill.runs.dvc_lock import Lock, read_own_evaluation
 
 
 @pytest.mark.parametrize(
