@@ -25,11 +25,11 @@ from tokenmill.formats.metrics import (
 )
 from tokenmill.formats.records import checked
 from tokenmill.formats.token_file import read_metadata
-from tokenmill.git import write_epoch_refs
 from tokenmill.model.manifest import MANIFEST, Manifest, read_manifest
 from tokenmill.reports.page import render
 from tokenmill.reports.run_report import RunRecord, epoch_times, render_run_report
 from tokenmill.runs.dvc_lock import read_own_evaluation
+from tokenmill.runs.epoch_refs import write_epoch_refs
 from tokenmill.training.history import EpochRow, StepRow, ValidationRow, read_table, train_metrics
 from tokenmill.training.params import RuntimeParams, TrainParams
 from tokenmill.training.schedule import Workload

@@ -11,6 +11,7 @@ from dvc.repo.experiments import refs
 
 from tokenmill import git
 from tokenmill.core.errors import UserError
+from tokenmill.runs.epoch_refs import write_epoch_refs
 from tokenmill.stage import report_errors
 
 BESIDE_EXPERIMENTS = sorted(
@@ -114,7 +115,7 @@ def test_the_environment_leads_to_no_other_repository(
     assert "refs/heads/theirs" not in git.references(repository, "refs/heads")
     params = repository / "params.yaml"
     params.touch()
-    git.write_epoch_refs(repository, [{"train.json": {"loss": 1}}] * 2, params)
+    write_epoch_refs(repository, [{"train.json": {"loss": 1}}] * 2, params)
     assert git.references(repository, "refs/epoch-*") == ["refs/epoch-1", "refs/epoch-2"]
     assert git.references(other, "refs/epoch-*") == ["refs/epoch-1"]
 

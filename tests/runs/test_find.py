@@ -16,6 +16,7 @@ from tokenmill.core.files import write_text
 from tokenmill.model.gpt import build
 from tokenmill.model.huggingface import load_model
 from tokenmill.model.manifest import read_config
+from tokenmill.runs.epoch_refs import write_epoch_refs
 from tokenmill.runs.find import FETCHED, available, find_model
 
 pytestmark = pytest.mark.slow
@@ -131,7 +132,7 @@ def test_ref_of_an_epoch_finds_the_model_it_measured(
         train = json.loads((project.root / "metrics/train.json").read_text())
         rows = (project.root / "metrics/history.csv").read_text().splitlines()[1:]
         told = [row.split(",") for row in rows]
-        git.write_epoch_refs(
+        write_epoch_refs(
             project.root,
             [
                 {

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tokenmill.git import write_epoch_refs
+from tokenmill.runs.epoch_refs import write_epoch_refs
 
 EPOCHS: list[dict[str, dict[str, Any]]] = [
     {"train.json": {"epoch": n, "val_loss": 3.5 - n}, "eval.json": {"perplexity": 9.0 - n}}
