@@ -23,9 +23,17 @@ from tokenmill.core.params import PARAMS_FILE
 from tokenmill.costs import read_timing
 from tokenmill.model import gpt
 from tokenmill.model.config import ModelConfig
+from tokenmill.model.device import Compute
 from tokenmill.model.gpt import empty_model, parameter_count
 from tokenmill.planning import benchmark
-from tokenmill.planning.benchmark import STEPS, Speed, StepBenchmark, TooLargeError, measure
+from tokenmill.planning.benchmark import (
+    STEPS,
+    Speed,
+    StepBenchmark,
+    TooLargeError,
+    measure,
+    synchronize,
+)
 from tokenmill.planning.plan import (
     HARDWARE,
     LAUNCH_SECONDS,
@@ -573,3 +581,13 @@ def test_only_a_device_in_the_table_has_a_peak(
     assert len(peaks) == len(HARDWARE)
     assert peak_flops(torch.device("cuda")) == (peaks[expected] if expected else None)
     assert peak_flops(torch.device("cpu")) is None
+
+
+@pytest.mark.parametrize(("device", "waits"), [("cpu", 0), ("cuda", 1), ("mps", 1)])
+def test_a_clock_waits_for_what_computes_beside_the_host(
+    device: str, waits: int, monkeypatch: pytest.MonkeyPatch
+):
+    waited: list[None] = []
+    monkeypatch.setattr(torch.accelerator, "synchronize", lambda: waited.append(None))
+    synchronize(Compute(torch.device(device), torch.float32))
+    assert len(waited) == waits

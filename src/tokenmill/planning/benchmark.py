@@ -262,8 +262,8 @@ def _seconds(steps: StepBenchmark, sequences: int) -> float:
 
 def synchronize(compute: Compute) -> None:
     """Wait until the device has finished its work."""
-    if compute.device.type == "cuda":
-        torch.cuda.synchronize()
+    if compute.device.type != "cpu":
+        torch.accelerator.synchronize()
 
 
 def product_rate(compute: Compute) -> float:
