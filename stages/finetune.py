@@ -40,7 +40,6 @@ def _finetune(params: Params, chats_folder: Path) -> None:
     """Train, as the only process or as one of several; the main process writes the results."""
     metrics = paths.FINETUNED_METRICS
     job, chats = finetuning_job(
-        params.finetune.method,
         params.finetune,
         chats_folder=chats_folder,
         runtime=params.runtime,

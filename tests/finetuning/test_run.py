@@ -93,10 +93,11 @@ def tune(
     folder.mkdir(exist_ok=True)
     monkeypatch.chdir(folder)
     runtime_section = runtime_params(**runtime or {})
-    params = FinetuneParams.model_validate(SECTION | {"data": str(base / "chats.jsonl")} | changes)
+    params = FinetuneParams.model_validate(
+        SECTION | {"methods": [method], "data": str(base / "chats.jsonl")} | changes
+    )
     with clean_chats(params, parameters(), encoding="auto") as chats:
         job, _ = finetuning_job(
-            method,
             params,
             chats_folder=chats,
             runtime=runtime_section,

@@ -109,11 +109,11 @@ class FinetuneParams(Section):
             )
         return self
 
-    def as_training(self, method: Method, base: TrainParams, model: ModelParams) -> TrainParams:
+    def as_training(self, base: TrainParams, model: ModelParams) -> TrainParams:
         """The parameters of the training that fine-tunes a model trained with `base`."""
         rate = self.learning_rate
         if rate == "auto":
-            rate = float(f"{RATES[method] * auto_learning_rate(model, 'adamw'):.2g}")
+            rate = float(f"{RATES[self.method] * auto_learning_rate(model, 'adamw'):.2g}")
         own = {
             "epochs": self.epochs,
             "batch_size": self.batch_size,

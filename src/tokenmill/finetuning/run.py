@@ -16,7 +16,7 @@ from tokenmill.data.clean import clean
 from tokenmill.data.params import CleanParams
 from tokenmill.executor import ThreadExecutor
 from tokenmill.finetuning.chats import ChatSplit, read_chats
-from tokenmill.finetuning.params import FinetuneParams, Method
+from tokenmill.finetuning.params import FinetuneParams
 from tokenmill.formats.measured import evenly_spread
 from tokenmill.formats.records import checked
 from tokenmill.formats.token_file import open_tokens, read_metadata
@@ -60,7 +60,6 @@ def newest_epoch(models: Path) -> Base:
 
 
 def finetuning_job(
-    method: Method,
     params: FinetuneParams,
     *,
     chats_folder: Path,
@@ -76,7 +75,7 @@ def finetuning_job(
         chats_folder: the chats, as `clean_chats` yields them.
         tokens: the base model's own text, of which `finetune.base_fraction` takes some.
     """
-    if method == "lora" and runtime.parallel == "fsdp":
+    if params.method == "lora" and runtime.parallel == "fsdp":
         raise UserError(
             "finetune.methods (lora) does not go with runtime.parallel (fsdp); set that to ddp."
         )
@@ -91,10 +90,10 @@ def finetuning_job(
     )
     kept = base.manifest.train.model_dump()
     trained = checked(kept, TrainParams, source=models / MANIFEST, way_out=way_out(models))
-    train = params.as_training(method, trained, base.manifest.model)
+    train = params.as_training(trained, base.manifest.model)
     rows = with_base_text(chats["train"].layers, base, trained, tokens, params.base_fraction)
     return tuning_job(
-        base, train, rows, chats["val"], lora=params.lora if method == "lora" else None
+        base, train, rows, chats["val"], lora=params.lora if params.method == "lora" else None
     ), chats
 
 
