@@ -290,21 +290,16 @@ def newest_answers(project: Path, weights: Path, tokenizer_file: Path) -> list[t
     """The fixed prompts of `project`, and the answers of these weights to them."""
     import torch  # noqa: PLC0415 (seconds; so for the imports that follow)
 
-    from tokenmill.core.params import PARAMS_FILE, ModeParams, Section, load  # noqa: PLC0415
+    from tokenmill.core.params import PARAMS_FILE, load  # noqa: PLC0415
     from tokenmill.evaluation.evaluate import continuation  # noqa: PLC0415
     from tokenmill.evaluation.generate import Sampling  # noqa: PLC0415
-    from tokenmill.evaluation.prompts import EvaluateParams, RawText, chosen_prompts, encode_prompts  # noqa: PLC0415
+    from tokenmill.evaluation.prompts import EvaluateSections, chosen_prompts, encode_prompts  # noqa: PLC0415
     from tokenmill.formats.raw_text import raw_text  # noqa: PLC0415
     from tokenmill.formats.tokenizer import read_tokenizer  # noqa: PLC0415
     from tokenmill.model.huggingface import load_model  # noqa: PLC0415
 
-    class Params(Section):
-        clean: ModeParams
-        data: RawText
-        evaluate: EvaluateParams
-
     torch.set_num_threads(1)  # the training needs the others
-    params = load(Params, project / PARAMS_FILE)
+    params = load(EvaluateSections, project / PARAMS_FILE)
     tokenizer = read_tokenizer(tokenizer_file)
     model = load_model(weights)
     context = model.config.context_length

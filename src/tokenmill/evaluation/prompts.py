@@ -136,7 +136,8 @@ class RawText(Section, extra="ignore"):
 
 
 class EvaluateSections(Section):
-    """The sections of params.yaml that the stages `evaluate` and `evaluate_finetuned` read."""
+    """The sections of params.yaml that the stages `evaluate` and `evaluate_finetuned` read, and
+    `tokenmill watch`."""
 
     clean: ModeParams
     data: RawText
