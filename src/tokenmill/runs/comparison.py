@@ -22,7 +22,7 @@ from tokenmill.formats.metrics import TrainMetrics, read_metrics
 from tokenmill.reports.answers import PromptAnswers, compare_answers
 from tokenmill.reports.page import settings
 from tokenmill.runs.dvc_lock import LOCK, Lock, read_own_evaluation
-from tokenmill.runs.find import Revision, chosen_epoch
+from tokenmill.runs.find import EPOCH, Revision, chosen_epoch
 from tokenmill.runs.under_way import unfinished
 from tokenmill.temporary import temporary_folder
 from tokenmill.training.history import EpochRow, StepRow, read_table
@@ -31,10 +31,6 @@ FILES = (paths.EVALUATION, paths.TRAIN_METRICS, paths.HISTORY, paths.STEPS, PARA
 """The files of a run that a comparison reads."""
 
 WORKSPACE = "workspace"
-
-EPOCH = re.compile(r"(?:refs/)?epoch-(\d+)")
-"""Matches the name of an epoch of the workspace's run, which is also the name of the git ref that
-holds its metrics."""
 
 RIGHT = "right answers"
 """The measure that only runs with an expected answer have."""

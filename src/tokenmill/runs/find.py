@@ -26,6 +26,10 @@ from tokenmill.model.manifest import CONFIG, MANIFEST, WEIGHTS, read_manifest
 from tokenmill.runs.under_way import is_finished, under_way, unfinished
 from tokenmill.training.history import EpochRow
 
+EPOCH = re.compile(r"(?:refs/)?epoch-(\d+)")
+"""Matches the name of an epoch of the workspace's run, which is also the name of the git ref that
+holds its metrics."""
+
 COMPARED = ["tokens", "train_loss", "val_loss"]
 """The columns of history.csv that must equal the metrics of a ref."""
 
@@ -163,7 +167,7 @@ def _at_revision(root: Path, rev: str, epoch: int | None) -> FoundModel:
 
 def _epoch_of_ref(root: Path, rev: str) -> int | None:
     """N if `rev` is an existing ref `epoch-N`; None for any other revision."""
-    found = re.fullmatch(r"(?:refs/)?epoch-(\d+)", rev)
+    found = EPOCH.fullmatch(rev)
     return int(found[1]) if found and git.references(root, f"refs/epoch-{found[1]}") else None
 
 
