@@ -116,8 +116,16 @@ def pack(
     total = shards.totals(clean).bytes
     results.mkdir(parents=True, exist_ok=True)
     with files.enough_room(out, lambda: total), files.write_directory(out) as folder:
-        places = (folder.resolve(), results.resolve(), out, store)
-        work = Work(*places, encoder, facts, total, has_sources)
+        work = Work(
+            folder=folder.resolve(),
+            results=results.resolve(),
+            out=out,
+            store=store,
+            encoder=encoder,
+            tokenizer=facts,
+            total=total,
+            has_sources=has_sources,
+        )
         with _alone(results, say):
             done = _pack_all(work, zip(shards.shards(clean), rules, strict=True), executor)
         _refuse_empty_split(done, method, params)
@@ -193,7 +201,7 @@ def packed_metrics(metadata: TokenMetadata) -> dict[str, int | float]:
     }
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Work:
     """What the tasks of all shards have in common."""
 

@@ -110,7 +110,15 @@ def run_job(
             interrupt = Interrupt(max_minutes=runtime.max_minutes if group.is_main else None)
             micro_batch = fitting_micro_batch(job, setup, store, display.say)
             with micro_batch.remembered(), contextlib.closing(files):
-                training = open_training(job, setup, store, micro_batch, display, files, mirror)
+                training = open_training(
+                    job,
+                    setup,
+                    store,
+                    micro_batch=micro_batch,
+                    display=display,
+                    live=files,
+                    mirror=mirror,
+                )
                 train(training, interrupt)
                 files.close(finished=True)
             if not group.is_main:
@@ -185,10 +193,11 @@ def fitting_micro_batch(
     )
 
 
-def open_training(  # noqa: PLR0917 (what `run_job` has opened)
+def open_training(
     job: Job,
     setup: Setup,
     store: CheckpointStore,
+    *,
     micro_batch: FittingMicroBatch,
     display: TrainingDisplay,
     live: LiveFiles,
