@@ -268,8 +268,6 @@ def loss_of(
     model: GPT, inputs_BT: Tensor, targets_BT: Tensor, starts_BT: Tensor | None = None
 ) -> Tensor:
     """Mean cross-entropy of the next token, in nats; a scalar."""
-    if starts_BT is None:
-        return model(inputs_BT, targets_BT=targets_BT)
     return model(inputs_BT, targets_BT=targets_BT, starts_BT=starts_BT)
 
 

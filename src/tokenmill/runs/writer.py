@@ -61,31 +61,21 @@ class Writer:
 
     def stream(self, prompt: str, sampling: Sampling, *, chat: bool) -> Stream:
         """Answer the question `prompt`, or continue it as it stands."""
-        if chat:
-            return self.reply([{"role": "user", "content": prompt}], sampling)
-        ids, notes = self._encode(Document(plain(prompt)))
-        return self._stream(ids, notes, sampling, ends={self.tokenizer.eot_id})
+        return self._stream(*self._asked(prompt, chat=chat), sampling, chat=chat)
 
     def reply(self, messages: Iterable[Mapping[str, str]], sampling: Sampling) -> Stream:
         """Write the next turn of a conversation, whose messages have a `role` and a `content`.
 
         If the conversation does not fit into half of the context, its oldest turns are left out.
         """
-        ids, notes = self._conversation(messages)
-        stream = self._stream(ids, notes, sampling, ends=self.tokenizer.special_ids)
-        stream.chunks = strip(stream.chunks)
-        return stream
+        return self._stream(*self._conversation(messages), sampling, chat=True)
 
     def several(self, prompt: str, sampling: Sampling, count: int, *, chat: bool) -> list[Stream]:
         """Write `count` answers or continuations at the same time, and return them when all are
         complete."""
-        ids, notes = (
-            self._conversation([{"role": "user", "content": prompt}])
-            if chat
-            else self._encode(Document(plain(prompt)))
-        )
-        ends = self.tokenizer.special_ids if chat else {self.tokenizer.eot_id}
+        ids, notes = self._asked(prompt, chat=chat)
         began = time.perf_counter()
+        ends = self._ends(chat=chat)
         texts = generate_batch(self.model, [ids] * count, ends=ends, sampling=sampling)
         seconds = time.perf_counter() - began
         streams = []
@@ -95,10 +85,21 @@ class Writer:
             streams.append(Stream(chunks, notes, tokens=len(text), seconds=seconds))
         return streams
 
+    def _asked(self, prompt: str, *, chat: bool) -> tuple[list[int], list[str]]:
+        """The ids of a question up to its answer, or of a text to continue, and notes."""
+        if chat:
+            return self._conversation([{"role": "user", "content": prompt}])
+        return self._encode(Document(plain(prompt)))
+
+    def _ends(self, *, chat: bool) -> Collection[int]:
+        """The ids that end an answer, or the continuation of a text."""
+        return self.tokenizer.special_ids if chat else {self.tokenizer.eot_id}
+
     def _stream(
-        self, ids: list[int], notes: list[str], sampling: Sampling, *, ends: Collection[int]
+        self, ids: list[int], notes: list[str], sampling: Sampling, *, chat: bool
     ) -> Stream:
         stream = Stream(iter(()), notes)
+        ends = self._ends(chat=chat)
 
         def spell() -> Iterator[bytes]:
             began = time.perf_counter()
@@ -107,7 +108,8 @@ class Writer:
                 stream.seconds = time.perf_counter() - began
                 yield self.spellings[token]
 
-        stream.chunks = decode_utf8(spell())
+        chunks = decode_utf8(spell())
+        stream.chunks = strip(chunks) if chat else chunks
         return stream
 
     def _conversation(self, messages: Iterable[Mapping[str, str]]) -> tuple[list[int], list[str]]:
