@@ -45,8 +45,9 @@ from tokenmill.planning.fit import (
     fit,
     workload,
 )
+from tokenmill.process import set_wait_policy
 from tokenmill.schema import AllParams
-from tokenmill.stage import report_errors, set_wait_policy
+from tokenmill.stage import report_errors
 from tokenmill.training.schedule import Workload
 
 

@@ -32,7 +32,8 @@ from tokenmill.model.config import ModelConfig
 from tokenmill.model.device import Compute, choose_compute, configure_process
 from tokenmill.model.gpt import build
 from tokenmill.model.sequences import Sequences
-from tokenmill.stage import report_errors, set_wait_policy
+from tokenmill.process import set_wait_policy
+from tokenmill.stage import report_errors
 from tokenmill.training.compile import Compilation, RecordedStep, missing_compiler
 from tokenmill.training.distributed import SINGLE, Group
 from tokenmill.training.optimizer import Optimizer

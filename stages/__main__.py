@@ -31,8 +31,8 @@ def main() -> None:
         # Ctrl-C during the imports then ends this process without a traceback
         signal.signal(signal.SIGINT, signal.SIG_DFL)
     try:
+        importlib.import_module("tokenmill.process").prepare_process()
         stage = importlib.import_module("tokenmill.stage")
-        stage.prepare_process()  # before PyTorch is loaded
         work = importlib.import_module(f"stages.{name}")
     except ModuleNotFoundError as error:
         if error.name and error.name.startswith(("tokenmill", "stages")):

@@ -13,7 +13,7 @@ pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="Windows has no 
 DVC = "import subprocess, sys; subprocess.run(['/bin/sh', '-c', sys.argv[1]])"
 STAGE = """
 import os, signal, time
-from tokenmill.stage import end_with_dvc
+from tokenmill.process import end_with_dvc
 signal.signal(signal.SIGTERM, lambda *_: (os.write(1, b"ended\\n"), os._exit(1)))
 end_with_dvc()
 print("started", flush=True)

@@ -16,9 +16,9 @@ from tokenmill import stage
 
 ORDER = """
 import sys
-from tokenmill import stage
+from tokenmill import process, stage
 import stages.__main__ as runner
-stage.set_wait_policy = lambda: print("threads, torch is loaded:", "torch" in sys.modules)
+process.set_wait_policy = lambda: print("threads, torch is loaded:", "torch" in sys.modules)
 stage.run_stage = lambda main: print("stage, torch is loaded:", "torch" in sys.modules)
 sys.argv = ["stages", "train"]
 runner.main()
@@ -71,7 +71,7 @@ def test_code_beside_the_stage_is_the_code_that_runs(tmp_path: Path):
             ROOT / folder, tmp_path / folder, ignore=shutil.ignore_patterns("__pycache__")
         )
     (tmp_path / "src/tokenmill/stage.py").write_text(
-        "def prepare_process(): ...\ndef run_stage(main):\n    print('the copy')\n"
+        "def run_stage(main):\n    print('the copy')\n"
     )
     assert run("-m", "stages", "unpack", cwd=tmp_path).stdout == "the copy\n"
 

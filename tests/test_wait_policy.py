@@ -10,7 +10,7 @@ from unittest import mock
 import pytest
 
 from tests.imports import ROOT
-from tokenmill import stage
+from tokenmill import process
 
 QUIET = {
     name: value
@@ -25,7 +25,7 @@ def test_threads_sleep_early_beside_busy_processes():
         for _ in range(os.cpu_count() or 1)
     ]
     code = (
-        "import os; from tokenmill.stage import *; "
+        "import os; from tokenmill.process import *; "
         "set_wait_policy(); print(os.environ['GOMP_SPINCOUNT'])"
     )
     try:
@@ -39,7 +39,7 @@ def test_threads_sleep_early_beside_busy_processes():
         for each in busy:
             each.kill()
             each.wait()
-    assert said.strip() == str(stage.SPIN_COUNT)
+    assert said.strip() == str(process.SPIN_COUNT)
 
 
 @pytest.mark.parametrize(
@@ -69,12 +69,12 @@ def test_threads_sleep_early_only_where_cores_are_wanted(
     if running:
         load.write_text(f"0.00 0.00 0.00 {running} 77\n")
     with (
-        mock.patch.object(stage, "LOAD", load),
+        mock.patch.object(process, "LOAD", load),
         mock.patch.object(os, "cpu_count", return_value=cores),
         mock.patch.object(os, "sched_getaffinity", return_value={0, 1}),
         mock.patch.object(os, "environ", environment),
     ):
-        stage.set_wait_policy()
+        process.set_wait_policy()
     assert environment.get("GOMP_SPINCOUNT") == said
 
 
@@ -85,7 +85,7 @@ def test_allocators_give_back_unless_the_user_says_otherwise(
 ):
     names = {"PYTORCH_ALLOC_CONF", "_RJEM_MALLOC_CONF"}
     monkeypatch.setattr(os, "environ", given := {name: "own"})
-    stage.set_allocators()
+    process.set_allocators()
     assert given.keys() == names
     assert [one for one in names if given[one] == "own"] == [name]
 
@@ -94,7 +94,7 @@ def test_allocators_give_back_unless_the_user_says_otherwise(
 def test_polars_understands_what_its_allocator_is_told():
     told: dict[str, str] = {}
     with mock.patch.object(os, "environ", told):
-        stage.set_allocators()
+        process.set_allocators()
     strict = {"_RJEM_MALLOC_CONF": f"abort_conf:true,{told['_RJEM_MALLOC_CONF']}"}
     subprocess.run(
         [sys.executable, "-c", "import polars"], env=os.environ | strict, check=True, timeout=60

@@ -20,7 +20,8 @@ import psutil
 
 from bench.harness import section
 from bench.training.text import write_tokens
-from tokenmill.stage import report_errors, set_wait_policy
+from tokenmill.process import set_wait_policy
+from tokenmill.stage import report_errors
 
 MODEL = {"n_layer": 2, "n_head": 2, "n_embd": 64, "context_length": 64}
 EPOCH_STEPS = 1000

@@ -27,7 +27,8 @@ from tokenmill.model.config import ModelParams
 from tokenmill.model.gpt2 import GPT2
 from tokenmill.model.modern import NanoChat
 from tokenmill.model.sequences import Sequences
-from tokenmill.stage import report_errors, set_wait_policy
+from tokenmill.process import set_wait_policy
+from tokenmill.stage import report_errors
 from tokenmill.training import loop
 from tokenmill.training.async_checkpoint import AsyncCheckpointer
 from tokenmill.training.job import training_job

@@ -12,7 +12,7 @@ from tokenmill.cli.main import Parser, port
 from tokenmill.core import paths
 from tokenmill.core.errors import UserError
 from tokenmill.display import say
-from tokenmill.stage import set_wait_policy
+from tokenmill.process import set_wait_policy
 
 if TYPE_CHECKING:
     from tokenmill.demo.models import Models

@@ -9,7 +9,7 @@ from tokenmill.cli.main import Parser, positive
 from tokenmill.cli.preset import NEXT, offer, params_with
 from tokenmill.core.errors import UserError
 from tokenmill.display import console, note, print_columns, say
-from tokenmill.stage import set_wait_policy
+from tokenmill.process import set_wait_policy
 from tokenmill.words.units import duration, si, size
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from tokenmill.cli.main import Parser, count
 from tokenmill.cli.trace import as_cleaned, open_tracer, print_trace
 from tokenmill.core.errors import UserError
 from tokenmill.display import note, print_stream, rate
-from tokenmill.stage import set_wait_policy
+from tokenmill.process import set_wait_policy
 
 if TYPE_CHECKING:
     from tokenmill.evaluation.generate import Sampling

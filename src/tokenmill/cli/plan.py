@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from tokenmill.cli.main import Parser, add_json, amount, count, positive, share
 from tokenmill.cli.preset import names, params_with, read_preset
 from tokenmill.display import console, print_columns, print_record
-from tokenmill.stage import set_wait_policy
+from tokenmill.process import set_wait_policy
 from tokenmill.words.units import counted, duration, si, size
 
 if TYPE_CHECKING:

@@ -19,7 +19,7 @@ from tokenmill.core import paths
 from tokenmill.core.errors import UserError
 from tokenmill.core.files import read_bytes, write_beside
 from tokenmill.display import console, print_columns, say
-from tokenmill.stage import set_wait_policy
+from tokenmill.process import set_wait_policy
 
 if TYPE_CHECKING:
     from torch.profiler import profile

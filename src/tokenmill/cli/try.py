@@ -19,7 +19,7 @@ from tokenmill.cli.preset import offer
 from tokenmill.core.errors import UserError
 from tokenmill.core.paths import RUN_REPORT
 from tokenmill.display import say
-from tokenmill.stage import set_wait_policy
+from tokenmill.process import set_wait_policy
 
 EXAMPLES = """\
   tokenmill try ~/texts                  three minutes of training, then the report

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from tokenmill.doctor.environment import Finding, problem
-from tokenmill.stage import narrow_address_space
+from tokenmill.process import narrow_address_space
 
 
 def check_limits(root: Path) -> Iterator[Finding]:

@@ -22,7 +22,7 @@ import torch.distributed as dist
 from tokenmill.core.errors import UserError
 from tokenmill.display import note
 from tokenmill.model.device import choose_device
-from tokenmill.stage import end_with_parent
+from tokenmill.process import end_with_parent
 from tokenmill.temporary import temporary_folder
 from tokenmill.training.params import RuntimeParams
 
