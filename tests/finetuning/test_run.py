@@ -145,6 +145,7 @@ def test_chats_are_learned_and_the_base_stays(
     start = read_manifest(base / "model")
     assert (manifest.epochs, manifest.model) == (4, start.model)
     assert manifest.fingerprint != start.fingerprint
+    assert manifest.start_sha256 == start.weights[-1]
 
 
 @pytest.mark.parametrize(("method", "base_fraction"), [("full", 0.0), ("full", 0.5), ("lora", 0.0)])

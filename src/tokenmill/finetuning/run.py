@@ -182,6 +182,7 @@ def tuning_job(
             "fingerprint": fingerprint(config, train, hashes, start=base.sha256, **method),
             "train": TrainedWith.model_validate(train.model_dump()),
             "epochs": train.epochs,
+            "start_sha256": base.sha256,
             "mixture": None,
         }
     )
