@@ -158,6 +158,18 @@ def test_long_chats_are_cut_and_counted(tmp_path: Path, tokenizer: TextTokenizer
         assert all(len(tokenizer.encode_document(text)) <= 41 for text in split.examples)
 
 
+@pytest.mark.parametrize("context_length", [40, 41, 42])
+def test_a_cut_character_has_the_bytes_that_are_left(
+    tmp_path: Path, tokenizer: TextTokenizer, context_length: int
+):
+    texts = [
+        render_chat([("user", f"{number:02}"), ("assistant", "答" * 99)]) for number in range(40)
+    ]
+    clean = write_clean(tmp_path / "clean", texts)
+    for split in read_chats(clean, tokenizer, context_length=context_length, held_out=0.2).values():
+        assert split.answer_bytes == split.answer_tokens  # a byte is a token here
+
+
 def test_chats_on_one_side_only_are_refused(tmp_path: Path, tokenizer: TextTokenizer):
     clean = write_clean(tmp_path / "clean", [exchange(1)])
     with pytest.raises(UserError, match=r"finetune\.data"):

@@ -17,7 +17,7 @@ from tokenmill.formats import shards
 from tokenmill.formats.chat import START, TURN_END, Document
 from tokenmill.formats.chat_columns import encode_documents
 from tokenmill.formats.measured import evenly_spread
-from tokenmill.formats.tokenizer import TextTokenizer
+from tokenmill.formats.tokenizer import TextTokenizer, token_lengths
 from tokenmill.model.ops import IGNORED
 
 BATCH = 4096
@@ -100,17 +100,16 @@ def read_chats(
 
 def _split(chats: list[EncodedChat], tokenizer: TextTokenizer, context_length: int) -> ChatSplit:
     whole = [each.cut(context_length + 1) for each in chats]
-    turn_end = tokenizer.turn_ids[TURN_END]
-    answers = [each.ids[each.answers & (each.ids != turn_end)].tolist() for each in whole]
-    texts = tokenizer.backend.decode_batch(answers, skip_special_tokens=False)
-    answer_bytes = sum(len(text.encode()) for text in texts)
+    answers = np.concatenate([each.ids[each.answers] for each in whole])
+    text_tokens = int((answers != tokenizer.turn_ids[TURN_END]).sum())
+    answer_bytes = int(token_lengths(tokenizer)[answers].sum())
     return ChatSplit(
         layers=pack_chats(whole, context_length),
         chats=len(whole),
         cut=sum(len(each.ids) > context_length + 1 for each in chats),
-        answer_tokens=sum(int(each.answers.sum()) for each in whole),
+        answer_tokens=len(answers),
         answer_bytes=answer_bytes,
-        bytes_per_token=answer_bytes / max(1, sum(map(len, answers))),
+        bytes_per_token=answer_bytes / max(1, text_tokens),
         examples=[
             tokenizer.decode_document(whole[number].ids.tolist())
             for number in evenly_spread(len(whole), EXAMPLES)
