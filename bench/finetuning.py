@@ -236,6 +236,7 @@ def _tokenmill(
         val,
         chats=0,
         cut=0,
+        left_out=0,
         answer_tokens=int((val[:, 1] != IGNORED).sum()),
         answer_bytes=answer_bytes(val, read_tokenizer(folder / "tokenizer.json")),
         bytes_per_token=1.0,

@@ -42,8 +42,13 @@ def main() -> None:
     base = read_evaluation(paths.EVALUATION)
     last = evaluation.epochs[-1]
     text = read_metadata(paths.TOKENS).train
-    fits = asked.bytes_per_token, text.bytes / max(1, text.text_tokens)
-    page = beside_base(base, evaluation, held_out, bytes_per_token=fits)
+    page = beside_base(
+        base,
+        evaluation,
+        held_out,
+        chats=asked,
+        text_bytes_per_token=text.bytes / max(1, text.text_tokens),
+    )
     write_text(paths.FINETUNED_REPORT, page)
     losses = {"base_text_loss": last.val_loss, "base_text_loss_before": base.epochs[-1].val_loss}
     write_json(paths.FINETUNED_METRICS / "eval.json", evaluation.metrics(last) | losses)

@@ -1,12 +1,14 @@
 """Stage `finetune`: teach the newest epoch of the model to answer, by the method that params.yaml
 names."""
 
+import os
 from pathlib import Path
 
 from tokenmill.core import paths
 from tokenmill.core.files import rounded, write_json
 from tokenmill.core.params import Section, load
 from tokenmill.data.params import CleanParams, DataParams
+from tokenmill.display import note
 from tokenmill.finetuning.params import FinetuneParams
 from tokenmill.finetuning.run import clean_chats, finetuning_job
 from tokenmill.planning.plan import peak_flops
@@ -14,6 +16,7 @@ from tokenmill.training.history import EpochRow, StepRow, train_metrics, write_r
 from tokenmill.training.launch import launch_processes
 from tokenmill.training.params import RuntimeParams
 from tokenmill.training.run import run_job
+from tokenmill.words.warnings import left_out_of_chats
 
 
 class Params(Section):
@@ -47,6 +50,13 @@ def _finetune(params: Params, chats_folder: Path) -> None:
         tokens=paths.TOKENS,
         tokenizer_file=paths.TOKENIZER,
     )
+    left_out = {
+        "left_out": sum(split.left_out for split in chats.values()),
+        "texts": sum(split.left_out + split.chats for split in chats.values()),
+        "context_length": job.manifest.model.context_length,
+    }
+    if os.environ.get("RANK", "0") == "0":  # of several processes one says it
+        note(left_out_of_chats(**left_out))
     training = run_job(
         job,
         runtime=params.runtime,
@@ -65,7 +75,7 @@ def _finetune(params: Params, chats_folder: Path) -> None:
         for key, value in split.counts().items()
     }
     fits = {"bytes_per_token": rounded(chats["train"].bytes_per_token)}
-    write_json(paths.HELD_OUT, {"chats": chats["val"].examples} | fits)
+    write_json(paths.HELD_OUT, {"chats": chats["val"].examples} | fits | left_out)
     last = training.state.epochs[-1]
     write_json(
         metrics / "train.json",

@@ -152,6 +152,7 @@ def test_long_chats_are_cut_and_counted(tmp_path: Path, tokenizer: TextTokenizer
     found = read_chats(clean, tokenizer, context_length=40, held_out=0.2).values()
     assert sum(split.chats for split in found) == 80
     assert sum(split.cut for split in found) == 40
+    assert sum(split.left_out for split in found) == 2
     for split in found:
         assert split.answer_tokens == (split.layers[:, 1] != IGNORED).sum()
         assert split.answer_bytes > 0

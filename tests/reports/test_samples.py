@@ -1,9 +1,11 @@
 """reports/samples.md: whatever a model writes, the table stays a table."""
 
+from typing import Any
+
 import pytest
 
 from tokenmill.core.errors import UserError
-from tokenmill.evaluation.evaluate import HeldOutAnswers
+from tokenmill.evaluation.evaluate import HeldOut, HeldOutAnswers
 from tokenmill.evaluation.results import Answer, EpochResult, Evaluation, Question
 from tokenmill.reports.answers import beside_base
 from tokenmill.reports.page import markdown, render
@@ -88,7 +90,11 @@ def test_text_without_questions_has_no_column_for_right_answers():
     )
 
 
-FITS = (2.9, 3.0)
+LEARNED = HeldOut(chats=[], bytes_per_token=2.9, texts=9, left_out=0, context_length=8)
+
+
+def page(*args: Any, **changes: Any) -> str:
+    return beside_base(*args, chats=LEARNED.model_copy(update=changes), text_bytes_per_token=3.0)
 
 
 def test_fine_tuned_answers_stand_beside_those_of_the_base():
@@ -97,17 +103,18 @@ def test_fine_tuned_answers_stand_beside_those_of_the_base():
         question, answer("old", "o|o", None, 0.0), answer("new", "n\nn", None, 0.0)
     )
     tuned = TWO_EPOCHS.model_copy(update={"epochs": TWO_EPOCHS.epochs[:1]})
-    text = beside_base(TWO_EPOCHS, tuned, [one], bytes_per_token=FITS)
+    text = page(TWO_EPOCHS, tuned, [one])
     chats, prompts = text.split("# Same prompts, different epochs")
     assert "## W\\|hy?\n\nIn the chat: b␛\\|c\n\n| | likeliest | sampled |" in chats
     assert "| before fine-tuning | old | o\\|o |\n| after | new | n <br> n |\n" in chats
     assert "| 0 ✓ | x\\|y | c |\n| 1 ✗ | no \\| no | a <br> b |\n" in prompts
-    assert "held-out chats" not in beside_base(TWO_EPOCHS, tuned, [], bytes_per_token=FITS)
-    warned = beside_base(TWO_EPOCHS, tuned, [], bytes_per_token=(1.5, 3.0))
-    assert [text.count("**Warning:**") for text in (warned, chats)] == [1, 0]
+    assert "held-out chats" not in page(TWO_EPOCHS, tuned, [])
+    warned = page(TWO_EPOCHS, tuned, [], bytes_per_token=1.5, left_out=7)
+    assert [text.count("**Warning:**") for text in (warned, chats)] == [2, 0]
+    assert "7 of 9 texts" in warned
 
 
 def test_base_that_was_asked_other_prompts_is_refused():
     other = TWO_EPOCHS.model_copy(update={"questions": TWO_EPOCHS.questions[::-1]})
     with pytest.raises(UserError, match="dvc repro evaluate"):
-        beside_base(other, TWO_EPOCHS, [], bytes_per_token=FITS)
+        page(other, TWO_EPOCHS, [])

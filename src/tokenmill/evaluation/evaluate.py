@@ -52,6 +52,11 @@ class HeldOut(Section):
     chats: list[Document] = Field(max_length=MOST_OPENINGS)
     bytes_per_token: float = Field(allow_inf_nan=False)
     """UTF-8 bytes of the answers that were learned from, for each token of their text."""
+    texts: int
+    """The number of texts in `finetune.data` after cleaning."""
+    left_out: int
+    """The number of those without an answer within the context."""
+    context_length: int
 
 
 @dataclass(frozen=True)

@@ -50,6 +50,8 @@ class ChatSplit:
     chats: int
     cut: int
     """The number of chats longer than the context; what exceeds it is left out."""
+    left_out: int
+    """The number of texts without an answer within the context; none of them is among `chats`."""
     answer_tokens: int
     answer_bytes: int
     """UTF-8 bytes of the answers, without the ends of turns, by which bits per byte are
@@ -64,6 +66,7 @@ class ChatSplit:
         return {
             "chats": self.chats,
             "cut": self.cut,
+            "left_out": self.left_out,
             "answer_tokens": self.answer_tokens,
             "answer_bytes_per_token": rounded(self.bytes_per_token),
         }
@@ -75,19 +78,23 @@ def read_chats(
     """Read the chats in a folder that `clean` wrote, and divide them into `train` and `val` by the
     hash of a chat's text.
 
-    A text without an answer within the context is left out.
+    A text without an answer within the context is left out, and counted.
 
     Raises:
         UserError: there is no chat for one of the two, or the tokenizer does not know a character.
     """
     chats: dict[str, list[EncodedChat]] = {"train": [], "val": []}
+    left_out = dict.fromkeys(chats, 0)
     for batch in shards.batches(clean, ("text", "id")):
         for start in range(0, len(batch), BATCH):
             part = batch[start : start + BATCH]
             is_val = part["id"].to_numpy() < int(held_out * 2**64)
             for encoded, val in zip(encode(part["text"], tokenizer), is_val, strict=True):
+                name = "val" if val else "train"
                 if encoded.answers[1 : context_length + 1].any():
-                    chats["val" if val else "train"].append(encoded)
+                    chats[name].append(encoded)
+                else:
+                    left_out[name] += 1
     for name, found in chats.items():
         if not found:
             raise UserError(
@@ -95,10 +102,15 @@ def read_chats(
                 f"({context_length}) for {name}; give more or shorter chats, in one of the shapes "
                 f"that README names, or another finetune.val_fraction ({held_out})."
             )
-    return {name: _split(found, tokenizer, context_length) for name, found in chats.items()}
+    return {
+        name: _split(found, left_out[name], tokenizer, context_length)
+        for name, found in chats.items()
+    }
 
 
-def _split(chats: list[EncodedChat], tokenizer: TextTokenizer, context_length: int) -> ChatSplit:
+def _split(
+    chats: list[EncodedChat], left_out: int, tokenizer: TextTokenizer, context_length: int
+) -> ChatSplit:
     whole = [each.cut(context_length + 1) for each in chats]
     answers = np.concatenate([each.ids[each.answers] for each in whole])
     text_tokens = int((answers != tokenizer.turn_ids[TURN_END]).sum())
@@ -107,6 +119,7 @@ def _split(chats: list[EncodedChat], tokenizer: TextTokenizer, context_length: i
         layers=pack_chats(whole, context_length),
         chats=len(whole),
         cut=sum(len(each.ids) > context_length + 1 for each in chats),
+        left_out=left_out,
         answer_tokens=len(answers),
         answer_bytes=answer_bytes,
         bytes_per_token=answer_bytes / max(1, text_tokens),

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Literal
 from tokenmill.core.errors import UserError
 from tokenmill.evaluation.results import Answer, Evaluation, Question
 from tokenmill.reports.page import render
-from tokenmill.words.warnings import unfit_tokenizer
+from tokenmill.words.warnings import left_out_of_chats, unfit_tokenizer
 
 if TYPE_CHECKING:  # it loads PyTorch
-    from tokenmill.evaluation.evaluate import HeldOutAnswers
+    from tokenmill.evaluation.evaluate import HeldOut, HeldOutAnswers
 
 WORDS = re.compile(r"\w+\s*|[^\w\s]\s*|\s+")
 """Matches a word or a punctuation mark, with the white space after it."""
@@ -124,7 +124,8 @@ def beside_base(
     tuned: Evaluation,
     held_out: "Sequence[HeldOutAnswers]",
     *,
-    bytes_per_token: tuple[float, float],
+    chats: "HeldOut",
+    text_bytes_per_token: float,
 ) -> str:
     """A page in Markdown with the answers of a fine-tuned model under those of the model that it
     started from.
@@ -133,8 +134,8 @@ def beside_base(
         base: the evaluation of the base, with the same prompts as `tuned`.
         tuned: the evaluation of all epochs of the fine-tuned model.
         held_out: answers to questions of held-out chats.
-        bytes_per_token: of the answers that were learned from, and of the text that the tokenizer
-            was learned from.
+        chats: what the stage `finetune` recorded of its chats.
+        text_bytes_per_token: of the text that the tokenizer was learned from.
 
     Raises:
         UserError: the two evaluations have different prompts.
@@ -145,6 +146,8 @@ def beside_base(
         )
     start = base.epochs[-1].model_copy(update={"epoch": 0})
     both = Evaluation(questions=tuned.questions, epochs=[start, *tuned.epochs])
-    chats, text = bytes_per_token
-    warning = unfit_tokenizer(chats, text=text)
-    return render("finetuned.md", evaluation=both, held_out=held_out, warning=warning)
+    warnings = [
+        unfit_tokenizer(chats.bytes_per_token, text=text_bytes_per_token),
+        left_out_of_chats(chats.left_out, texts=chats.texts, context_length=chats.context_length),
+    ]
+    return render("finetuned.md", evaluation=both, held_out=held_out, warnings=warnings)

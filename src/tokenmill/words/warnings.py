@@ -62,3 +62,13 @@ def unfit_tokenizer(chats: float, *, text: float) -> str:
         f"and {text:.2f} of the text that it was learned from; a base whose text has such chats "
         "learns them better"
     )
+
+
+def left_out_of_chats(left_out: int, *, texts: int, context_length: int) -> str:
+    """A warning about texts that a fine-tuning leaves out; empty if it learns from all."""
+    if not left_out:
+        return ""
+    return (
+        f"fine-tuning leaves out {left_out:,} of {texts:,} texts: they have no answer within "
+        f"model.context_length ({context_length}); a base with a longer context may keep more"
+    )
