@@ -179,8 +179,8 @@ def parse_tokenizer(content: bytes, file: Path, way_out: str = "") -> TextTokeni
     kind = _tokenizer_type(layout)
     if kind is None:
         raise UserError(
-            f"{file} is neither byte-level BPE nor a character tokenizer of this project; "
-            f"{way_out}."
+            f"{file} does not cut text as GPT-2's byte-level BPE does, and is no character "
+            f"tokenizer of this project; {way_out}."
         )
     if problem := _problem(backend, kind):
         raise UserError(f"{file} {problem}; {way_out}.")
