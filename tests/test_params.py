@@ -102,6 +102,7 @@ def test_every_problem_is_in_one_error(write: Write):
     ("name", "value", "wanted"),
     [
         ("data.raw", "", "1 or more characters"),
+        ("finetune.data", "", "1 or more characters"),
         ("data.raw", 7, "a text"),
         ("clean.columns", [], "1 or more entries"),
         ("sample", [1, 2], "names and values"),

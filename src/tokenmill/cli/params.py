@@ -167,7 +167,7 @@ def _type(annotation: Any) -> str:
     arguments = typing.get_args(annotation)
     if origin is typing.Annotated:
         bounds = (_bounds(one) for one in arguments[1:] if hasattr(one, "metadata"))
-        return " ".join([_type(arguments[0]), *bounds])
+        return " ".join(filter(None, [_type(arguments[0]), *bounds]))
     if origin is typing.Literal:
         return ", ".join(f"`{choice}`" for choice in arguments)
     if origin in (list, dict):

@@ -38,7 +38,7 @@ class FinetuneParams(Section):
     """`[full]` trains all weights, `[lora]` two thin matrices beside each large one. Empty: no
     fine-tuning."""
 
-    data: str | None
+    data: Annotated[str, Field(min_length=1)] | None
     """A file or a folder of chats by its absolute path, in any shape and format that `clean` reads.
     They are cleaned by the parameters of `clean`."""
 
