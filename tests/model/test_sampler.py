@@ -74,12 +74,12 @@ def test_draws_are_those_of_multinomial_for_each_text(how: dict[str, Any]):
 
 def test_a_high_penalty_avoids_repetition_while_it_can():
     sampler = Sampler(
-        Sampling(max_new_tokens=1, repetition_penalty=1e9),
+        Sampling(max_new_tokens=1, repetition_penalty=10.0),
         [[3], [4]],
         vocab_size=60,
         numbers=range(2),
     )
-    logits = LOGITS[:2].abs() + 0.1
+    logits = LOGITS[:2].abs().clamp(0.5, 4.0)
     drawn = [sampler.sample(logits) for _ in range(59)]
     assert (
         sorted([3, *(a for a, _ in drawn)])
@@ -98,7 +98,11 @@ def test_a_high_penalty_avoids_repetition_while_it_can():
         ({"top_k": 0}, r"top_k \(0\) must be 1 or more"),
         ({"top_p": 0.0}, r"top_p \(0.0\) must be above 0 and at most 1"),
         ({"top_p": 1.1}, r"top_p \(1.1\)"),
-        ({"repetition_penalty": 0.0}, r"repetition_penalty \(0.0\) must be above 0"),
+        (
+            {"repetition_penalty": 1e-300},
+            r"repetition_penalty \(1e-300\) must be between 0.1 and 10",
+        ),
+        ({"repetition_penalty": 11.0}, r"repetition_penalty \(11.0\)"),
         ({"seed": -1}, r"seed \(-1\) must be between 0 and 4294967295"),
     ],
 )

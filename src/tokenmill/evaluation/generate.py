@@ -70,8 +70,8 @@ class Sampling:
             ),
             (
                 "repetition_penalty",
-                0 < self.repetition_penalty < math.inf,
-                "above 0; 1 is none, 1.2 is usual",
+                0.1 <= self.repetition_penalty <= 10,
+                "between 0.1 and 10; 1 is none, 1.2 is usual",
             ),
             ("seed", 0 <= self.seed < SEEDS, f"between 0 and {SEEDS - 1}"),
         ):
