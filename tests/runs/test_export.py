@@ -18,10 +18,11 @@ from tests.reports.run_material import prepare
 from tests.runs.locks import write_lock
 from tokenmill.cli.main import main
 from tokenmill.core.errors import UserError
+from tokenmill.data.record_text import text_of
 from tokenmill.evaluation.generate import Sampling, generate
 from tokenmill.evaluation.results import read_evaluation
 from tokenmill.finetuning.chats import encode
-from tokenmill.formats.chat import TURN_END, chat_prompt, render_chat
+from tokenmill.formats.chat import TURN_END, Document, chat_prompt, render_chat
 from tokenmill.formats.metrics import read_clean_report
 from tokenmill.formats.tokenizer import SPECIAL_TOKENS, TextTokenizer, read_tokenizer
 from tokenmill.model.config import Architecture, ModelConfig
@@ -153,6 +154,40 @@ def test_chat_template_gives_the_ids_of_training(tmp_path: Path):
     [ours] = encode(pl.Series([render_chat(TOLD)]), tokenizer)
     assert found["input_ids"] == ours.ids.tolist()
     np.testing.assert_array_equal(mask, ours.answers)
+
+
+CALL = {"name": "größe", "arguments": {"<a>": 'it\'s "&"\n\u2028😀', "b": [1, 2.5, None, True]}}
+"""A call whose JSON depends on how it is written."""
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        {"tool_calls": [{"id": "x", "type": "function", "function": CALL}]},
+        {"tool_calls": [{"function": CALL | {"arguments": json.dumps(CALL)}}], "content": None},
+        {"tool_calls": [CALL, CALL], "content": " \n"},
+        {"tool_calls": [CALL], "content": []},
+        {"function_call": CALL, "tool_calls": [], "content": ""},
+        {"tool_calls": [CALL], "content": "two"},
+        {"tool_calls": [], "content": "two"},
+    ],
+)
+def test_calls_of_tools_have_the_ids_of_training(
+    answer: dict[str, Any], published_bpe: tuple[Any, TextTokenizer]
+):
+    published, tokenizer = published_bpe
+    messages = [
+        {"role": "user", "content": "one?"},
+        {"role": "assistant"} | answer,
+        {"role": "tool", "content": "4"},
+    ]
+    found = published.apply_chat_template(
+        messages, return_dict=True, return_assistant_tokens_mask=True
+    )
+    learned = Document(text_of({"messages": messages}) or "")
+    assert found["input_ids"] == tokenizer.encode_document(learned)
+    [ours] = encode(pl.Series([learned]), tokenizer)
+    assert sum(found["assistant_masks"]) == ours.answers.sum() > 0
 
 
 @settings(deadline=None, max_examples=50)

@@ -34,7 +34,10 @@ def test_gguf_holds_model_and_tokenizer(tmp_path: Path):
     assert field["gpt2.context_length"] == model.config.context_length
     assert field["tokenizer.ggml.tokens"][field["tokenizer.ggml.eos_token_id"]] == END_OF_TEXT
     assert "generation %" not in field["tokenizer.chat_template"]
-    asked = [{"role": "user", "content": "one?"}]
+    asked = [
+        {"role": "user", "content": "one?"},
+        {"role": "assistant", "content": None, "tool_calls": [{"name": "two"}]},
+    ]
     written = jinja2.Template(field["tokenizer.chat_template"]).render(
         messages=asked, add_generation_prompt=True
     )

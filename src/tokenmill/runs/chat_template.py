@@ -13,7 +13,9 @@ def chat_template(*, marks_answers: bool) -> str:
 
     transformers needs these blocks for `return_assistant_tokens_mask`, and TRL for
     `assistant_only_loss`; other readers of templates do not know them. Of a content that is a list
-    of parts, it then takes the texts; other readers join them before they render.
+    of parts, it then takes the texts; other readers join them before they render. Calls of tools
+    without content become JSON, as `clean` writes them; `tojson` of other readers may write another
+    one, so for them such a turn is empty.
 
     A reader parses the rendered text, so the spelling of a special token in a message would become
     that token. Therefore it gets a space after its first character, as in `< |turn_end|>`, and no
@@ -25,15 +27,19 @@ def chat_template(*, marks_answers: bool) -> str:
     answer = starts["assistant"]
     begin_answer = "{% generation %}" if marks_answers else ""
     end_answer = "{% endgeneration %}" if marks_answers else ""
-    texts_of_parts = (
-        "{%- if not said or (said is iterable and said is not string and said is not mapping) -%}"
-        "{%- set said = (said or []) | map(attribute='text') | select('string') | join('\\n') -%}"
+    text_of_parts_or_calls = (
+        "{%- if said is iterable and said is not string and said is not mapping -%}"
+        "{%- set said = said | map(attribute='text') | select('string') | join('\\n') -%}"
+        "{%- endif -%}"
+        "{%- set calls = message['tool_calls'] or message['function_call'] -%}"
+        "{%- if calls and not said | trim -%}"
+        "{%- set said = calls | tojson(separators=(',', ':')) -%}"
         "{%- endif -%}"
     )
     return (
         f"{{%- set roles = {json.dumps(ROLES)} -%}}{{%- set starts = {json.dumps(starts)} -%}}"
-        "{%- for message in messages -%}{%- set said = message['content'] -%}"
-        f"{texts_of_parts if marks_answers else ''}"
+        "{%- for message in messages -%}{%- set said = message['content'] or '' -%}"
+        f"{text_of_parts_or_calls if marks_answers else ''}"
         "{%- if said | trim -%}"
         "{%- set role = roles.get(message['role'] | lower) -%}"
         "{%- set name = '' if role else (message['role'] | trim | capitalize + ': ') -%}"
