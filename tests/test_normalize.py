@@ -16,8 +16,9 @@ from tokenmill.normalize import (
 
 MODES = ("strict", "balanced", "lenient")
 TRAPS = "ab \t\n\r\x00\x0b\x0c\x1c\x1f\x7f\x85\xa0\xad\u0301\u0308\u0323"
-TRAPS += "\u200b\u200d\u2028\u2003\ufeff\ufe0f\ufdd0"
+TRAPS += "\u200b\u200c\u200d\u2028\u2003\ufeff\ufe0f\ufdd0"
 TRAPS += "éß½²©®™ﬁŁ≠—’…你\u1100\u1161\u11a8\u0344\u212b\u1ec7😀❤👩🏽🇫🇷⃣"
+TRAPS += "می\u064b\u0653कष\u093c\u093f\u094d\u0dca"  # scripts with joiners
 NASTY = st.text(st.sampled_from(TRAPS) | st.characters(exclude_categories=["Cs"]), max_size=40)
 
 
@@ -76,6 +77,12 @@ def test_a_normalized_text_is_clean(mode, texts):
             "↛ ﬁ\u0301 -\u0301x\u0302",
         ),
         ("a\n🎉 party\n  🎉 in", "a\nparty\n  in", "a\nparty\n  in", "a\nparty\n  in"),
+        *(
+            (text, "", text, text)
+            for text in ("می\u200cخواهم", "ක්\u200dෂ", "हिन्\u200cदी", "അവ\u0d4d\u200dന", "ہَ\u200cے")
+        ),
+        ("a\u200db می\u200c \u200cمی", "ab", "ab می می", "ab می می"),
+        ("م\u200c\u200dی م\u200c1 م\u200ca", "1 a", "م\u200cی م1 مa", "م\u200cی م1 مa"),
         ("a\u200bb\ufeffc\x00d\xade", "abcde", "abcde", "abcde"),
         ("a\r\nb\rc\x0cd\u2028e", "a\nb\nc\nd\ne", "a\nb\nc\nd\ne", "a\nb\nc\nd\ne"),
         ("a≠b ≤ c", "a!=b <= c", "a!=b <= c", "a≠b ≤ c"),

@@ -5,7 +5,9 @@ For every mode but `none`, in this order:
 
 1. every line break becomes `\n` (CRLF, CR, vertical tab, form feed, NEL, U+2028, U+2029);
 2. every Unicode space becomes a space;
-3. control, zero-width and other invisible characters are removed (`\n` and tab stay);
+3. control, zero-width and other invisible characters are removed (`\n` and tab stay), but for
+   single joiners (U+200C, U+200D) within words of Arabic, Indic and a few other scripts, where
+   they are spelling;
 4. the text is brought into NFC;
 5. characters outside the mode's alphabet are folded to it, or become one space (none at the start
    of a line): `strict` ASCII; `balanced` Latin-1 and the letters, marks, numbers, punctuation and
@@ -28,9 +30,9 @@ import polars as pl
 
 from tokenmill.core.params import Mode
 
-_REMOVED = "\x1f"
-"""The character that marks the place of a removed one in step 5. After step 2 no text contains
-it."""
+_MARK = "\x1f"
+"""The character that marks the place of a removed one in step 5, and in step 3 a joiner that stays.
+After step 2 no text contains it."""
 
 # `regex` searches for a few strings, or for groups of at most ten characters, with SIMD, and for a
 # larger class byte by byte
@@ -44,15 +46,33 @@ BREAKS = r"\r\n?|[\x0B\x0C\x1C-\x1E\x{85}\x{2028}\x{2029}]"
 
 SPACES = r"[\x1F[\p{Zs}--[ ]]]"
 
+JOINERS = r"[\x{200C}\x{200D}]"
+
 INVISIBLE = (
     r"[[\p{Cc}--[\n\t]]"
     # signs that precede Arabic, Syriac and Kaithi numbers are Cf, but visible
-    r"[\p{Cf}--[\x{600}-\x{605}\x{6DD}\x{70F}\x{890}\x{891}\x{8E2}\x{110BD}\x{110CD}]]"
+    r"[\p{Cf}--[\x{600}-\x{605}\x{6DD}\x{70F}\x{890}\x{891}\x{8E2}\x{110BD}\x{110CD}"
+    r"\x{200C}\x{200D}]]"  # joiners, which have rules of their own
     # combining grapheme joiner, keycap, text and emoji selectors, noncharacters
     r"\x{34F}\x{20E3}\x{FE0E}\x{FE0F}\x{FDD0}-\x{FDEF}\x{FFFE}\x{FFFF}]"
 )
 
-_BREAKS_SPACES_INVISIBLE = rf"{BREAKS}|{SPACES}|{INVISIBLE}"
+_BREAKS_SPACES_INVISIBLE = rf"{BREAKS}|{SPACES}|{INVISIBLE}|{JOINERS}"
+
+_JOINED = (
+    r"[[\p{sc=Arabic}\p{sc=Syriac}\p{sc=Mongolian}\p{sc=Devanagari}\p{sc=Bengali}\p{sc=Gurmukhi}"
+    r"\p{sc=Gujarati}\p{sc=Oriya}\p{sc=Tamil}\p{sc=Telugu}\p{sc=Kannada}\p{sc=Malayalam}"
+    r"\p{sc=Sinhala}\p{sc=Khmer}\p{sc=Myanmar}]&&\p{L}]"
+)
+"""Matches a letter of the scripts that are spelled with joiners."""
+
+# The first one stays after such a letter and its marks, if a letter or a mark follows. Marks of any
+# script count, because NFC changes their order.
+WITHOUT_JOINERS = (
+    (rf"({_JOINED}\p{{M}}*)({JOINERS})", f"$1{_MARK}$2"),
+    (rf"{_MARK}({JOINERS}){JOINERS}*({_JOINED}|\p{{M}})|{_MARK}?{JOINERS}", "$1$2"),
+)
+"""Patterns, with their replacements, that together remove all joiners but those of spelling."""
 
 NOT_SURELY_NFC = (
     # outside the blocks in which every character is NFC by itself and none combines: Latin with
@@ -69,12 +89,13 @@ NOT_SURELY_NFC = (
     r"\x{FF00}-\x{FFEF}\x{FFFD}\x{1F000}-\x{1FAFF}]"
 )
 
-FOREIGN = r"(?:[[\x{100}-\x{10FFFF}]--[\p{L}\p{M}\p{N}\p{P}\p{Sc}]]\p{M}*)+"
+FOREIGN = r"(?:[[\x{100}-\x{10FFFF}]--[\p{L}\p{M}\p{N}\p{P}\p{Sc}\x{200C}\x{200D}]]\p{M}*)+"
 
 STRAY_MARKS = r"([<=>¨])\p{M}+"
 """Matches marks that would turn a symbol of Latin-1 into another one (`=` with a stroke is `≠`)."""
 
-MARKS = r"\p{M}"
+MARKS = r"[\p{M}\x{200C}\x{200D}]"
+"""Matches what `strict` removes without a trace."""
 
 BEYOND_ASCII = r"[^\x{0}-\x{7F}]+"
 
@@ -151,11 +172,19 @@ def _replace(texts: pl.Series, pattern: str, by: str) -> pl.Series:
 
 
 def _steps_1_to_3(texts: pl.Series) -> pl.Series:
+    """Steps 1 to 3 for texts without joiners."""
     return (
         texts.str.replace_all(BREAKS, "\n")
         .str.replace_all(SPACES, " ")
         .str.replace_all(INVISIBLE, "")
     )
+
+
+def _without_joiners(texts: pl.Series) -> pl.Series:
+    """The end of step 3."""
+    for pattern, replacement in WITHOUT_JOINERS:
+        texts = texts.str.replace_all(pattern, replacement)
+    return texts
 
 
 def _steps_1_to_5(texts: pl.Series, mode: Mode) -> pl.Series:
@@ -174,8 +203,12 @@ def _steps_1_to_5(texts: pl.Series, mode: Mode) -> pl.Series:
 
 def _steps_1_to_4(texts: pl.Series) -> pl.Series:
     """Steps 1 to 4 for rows that need any of them."""
-    texts = _change(texts, texts.str.contains(_BREAKS_SPACES_INVISIBLE), _steps_1_to_3)
-    return _nfc(texts)
+
+    def changed(some: pl.Series) -> pl.Series:
+        some = _steps_1_to_3(some)
+        return _change(some, some.str.contains(JOINERS), _without_joiners)
+
+    return _nfc(_change(texts, texts.str.contains(_BREAKS_SPACES_INVISIBLE), changed))
 
 
 def _nfc(texts: pl.Series) -> pl.Series:
@@ -199,10 +232,10 @@ def _spaces_for(texts: pl.Series, pattern: str) -> pl.Series:
     would be indentation."""
 
     def replaced(some: pl.Series) -> pl.Series:
-        some = some.str.replace_all(pattern, _REMOVED).str.replace_all(
-            rf"(\n[ \t]*){_REMOVED}[ \t{_REMOVED}]*", "${1}"
+        some = some.str.replace_all(pattern, _MARK).str.replace_all(
+            rf"(\n[ \t]*){_MARK}[ \t{_MARK}]*", "${1}"
         )
-        return some.str.replace_all(_REMOVED, " ", literal=True)
+        return some.str.replace_all(_MARK, " ", literal=True)
 
     return _change(texts, texts.str.contains(pattern), replaced)
 

@@ -3,6 +3,7 @@
 `page/cleaning.js` follows the same steps; patterns and spellings come from here.
 """
 
+from collections.abc import Iterable
 from typing import Any
 
 from tokenmill import normalize
@@ -27,10 +28,16 @@ def cleaning_rules(mode: Mode) -> dict[str, Any] | None:
         "breaks": _in_javascript(normalize.BREAKS),
         "spaces": _in_javascript(normalize.SPACES),
         "invisible": _in_javascript(normalize.INVISIBLE),
+        "joiners": _pairs_in_javascript(normalize.WITHOUT_JOINERS),
         "folds": {} if mode == "lenient" else normalize.fold_table(mode),
-        "marks": [(_in_javascript(pattern), left) for pattern, left in marks],
+        "marks": _pairs_in_javascript(marks),
         "foreign": _in_javascript(foreign),
     }
+
+
+def _pairs_in_javascript(pairs: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
+    """Patterns, and what is left of their matches."""
+    return [(_in_javascript(pattern), left) for pattern, left in pairs]
 
 
 def _in_javascript(pattern: str) -> str:

@@ -14,10 +14,12 @@ function asCleaned(text, rules) {
   return strip(cleaned) ? cleaned : text;
 }
 
-/** Every line break as one line feed, every space as one of ASCII, and nothing invisible. */
-function withoutInvisible(text, { breaks, spaces, invisible }) {
-  const every = (pattern) => new RegExp(pattern, "gv");
-  return text.replace(every(breaks), "\n").replace(every(spaces), " ").replace(every(invisible), "");
+/** Every line break as one line feed, every space as one of ASCII, and nothing invisible but joiners within words. */
+function withoutInvisible(text, { breaks, spaces, invisible, joiners }) {
+  for (const [pattern, replacement] of [[breaks, "\n"], [spaces, " "], [invisible, ""], ...joiners]) {
+    text = text.replace(new RegExp(pattern, "gv"), replacement);
+  }
+  return text;
 }
 
 function normalize(text, rules) {
