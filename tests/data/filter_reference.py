@@ -11,7 +11,12 @@ STOP_WORDS = {"the", "be", "to", "of", "and", "that", "have", "with"}
 
 
 def speaks(character: str) -> bool:
-    return unicodedata.category(character)[0] in "LMN"
+    return character != "" and unicodedata.category(character)[0] in "LMN"
+
+
+def joins(text: str, at: int) -> bool:
+    """Whether a joiner stands between two letters, marks or numbers."""
+    return text[at] in "\u200c\u200d" and speaks(text[at - 1]) and speaks(text[at + 1 : at + 2])
 
 
 def words(text: str) -> list[str]:
@@ -20,7 +25,7 @@ def words(text: str) -> list[str]:
     while at < len(text):
         end = at + 1
         if text[at] in "'’" or speaks(text[at]):
-            while end < len(text) and speaks(text[end]):
+            while end < len(text) and (speaks(text[end]) or joins(text, end)):
                 end += 1
         elif not text[at].isspace():
             while end < len(text) and not (

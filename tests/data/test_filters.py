@@ -49,6 +49,7 @@ token = st.sampled_from(
         "x_y",
         "Straße",
         "我们",
+        "می\u200cخواهم",
     ]
 )
 gap = st.sampled_from([" "] * 8 + ["\n", "\n\n", "\n- ", ".\n", ", "])
@@ -60,7 +61,7 @@ document = st.lists(phrase, min_size=1, max_size=4).flatmap(
         lambda parts: "".join(parts).strip()
     )
 )
-anything = st.text(st.sampled_from("ab ' \n.-*•#…’é1_我"), max_size=60)
+anything = st.text(st.sampled_from("ab ' \n.-*•#…’é1_我\u200c"), max_size=60)
 
 
 @settings(max_examples=60)
@@ -244,6 +245,7 @@ def test_digits_and_symbols():
     assert reason("abcd567890" * 2, max_digit_fraction=0.59) == "digits"
     assert reason("a+b= é我", max_symbol_fraction=2 / 7) is None
     assert reason("a+b=_é我", max_symbol_fraction=2 / 7) == "symbols"
+    assert reason("می\u200cروم", max_symbol_fraction=0.0) is None
     assert reason("", max_digit_fraction=0.0, max_symbol_fraction=0.0) is None
 
 

@@ -22,6 +22,7 @@ def mask(text: str, *kinds) -> str:
         ("email", "jo@example.com"),
         ("email", "Jo.Smith+news@mail.example.co.uk"),
         ("email", "jörg_1@straße.de"),
+        ("email", "می\u200cم@می\u200cم.com"),
         ("card", "4111111111111111"),
         ("card", "4111 1111 1111 1111"),
         ("card", "5500-0000-0000-0004"),
@@ -133,7 +134,7 @@ FOUND = (
     "jo@example.com 4111111111111111 4111-1111-1111-1111 "
     "+12125550123 (212)555-0123 212-555-0123 8.8.8.10 fe80::1"
 )
-NEAR = "uses cookies|JavaScript|lorem ipsum|[EMAIL]|[IP]|23|::"
+NEAR = "uses cookies|JavaScript|lorem ipsum|[EMAIL]|[IP]|23|::|ی\u200cم"
 parts = st.sampled_from(FOUND.split(" ") + NEAR.split("|")) | st.sampled_from(
     "1a@.:-+()[]/é\u0301我“” \n\t"
 )

@@ -72,9 +72,8 @@ class Symbols(Filter):
     reasons: ClassVar = {"symbols": "too large a part is neither letter, digit nor space"}
 
     def broken(self, frame: "pl.DataFrame") -> Broken:  # noqa: D102
-        return {
-            "symbols": _fraction(frame["text"], r"[^\p{L}\p{M}\p{N}\s]") > self.max_symbol_fraction
-        }
+        symbols = r"[^\p{L}\p{M}\p{N}\s\x{200C}\x{200D}]"  # joiners are spelling
+        return {"symbols": _fraction(frame["text"], symbols) > self.max_symbol_fraction}
 
 
 def _fraction(texts: "pl.Series", pattern: str) -> np.ndarray:

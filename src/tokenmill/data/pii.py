@@ -46,7 +46,7 @@ _CANDIDATE = {
 searches only these texts."""
 
 _BEFORE = {
-    "email": r"(?<![\w.%+-])",
+    "email": r"(?<![\w\u200c\u200d.%+-])",
     "card": r"(?<![\w.+-])",
     "phone": r"(?<![\w.+/-])",
     "ip": r"(?<![\w.:-])",
@@ -54,8 +54,10 @@ _BEFORE = {
 """What may not stand before a match. The end of a mask may."""
 
 _PATTERN = {
-    "email": r"[\w.%+-]{1,64}@"
-    r"(?:[^\W_](?:[\w-]{0,61}[^\W_])?\.){1,8}[^\W\d_]{2,24}(?![\w-]|\.\w)",
+    # joiners may stand between letters of Arabic and Indic scripts
+    "email": r"[\w\u200c\u200d.%+-]{1,64}@"
+    r"(?:[^\W_](?:[\w\u200c\u200d-]{0,61}[^\W_])?\.){1,8}"
+    r"[^\W\d_]{2,24}(?![\w\u200c\u200d-]|\.\w)",
     "card": r"[2-6](?:[0-9]{13,18}"
     r"|[0-9]{3}(?P<gap>[ -])(?:[0-9]{4}(?P=gap)[0-9]{4}(?P=gap)[0-9]{4}"
     r"(?:(?P=gap)[0-9]{3})?|[0-9]{6}(?P=gap)[0-9]{4,5}))(?![\w-]|[.,][0-9])",

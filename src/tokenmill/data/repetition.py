@@ -1,10 +1,10 @@
 """Repetition within a document, by the rules of Gopher (Rae et al. 2021, appendix A, table A1).
 
 Documents are divided into words, lines or paragraphs, a whole batch end to end in one column. A
-word is a run of letters, marks and numbers, with an apostrophe before it if there is one (`don`,
-`'t`); a run of anything else but white space is a word of symbols. That is close to the tokens of
-spaCy for English, which datatrove counts. In scripts without spaces between words, a run up to the
-next symbol is one word.
+word is a run of letters, marks and numbers with the joiners between them, and with an apostrophe
+before it if there is one (`don`, `'t`); a run of anything else but white space is a word of
+symbols. That is close to the tokens of spaCy for English, which datatrove counts. In scripts
+without spaces between words, a run up to the next symbol is one word.
 
 A document of T characters is dropped if
 
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 SPOKEN = r"[\p{L}\p{M}\p{N}]"
 """The class of the characters in words that are not symbols."""
 
-_WORD = rf"['’]?{SPOKEN}+|['’]|[^\p{{L}}\p{{M}}\p{{N}}\s'’]+"
+_WORD = rf"['’]?{SPOKEN}+(?:[\x{{200C}}\x{{200D}}]+{SPOKEN}+)*|['’]|[^\p{{L}}\p{{M}}\p{{N}}\s'’]+"
 
 _SALT = np.uint64(0x9E3779B97F4A7C15)
 """2^64 over the golden ratio: an odd factor whose multiples differ in all 64 bits."""
