@@ -115,6 +115,12 @@ def test_control_characters_of_foreign_text_are_made_visible(terminal: Terminal)
     assert shown.count("␛]0;title␇") == 3
 
 
+def test_a_joiner_between_pieces_is_spelling(terminal: Terminal):
+    with contextlib.redirect_stdout(terminal):
+        print_stream(["می", "\u200c", "خواهم", "\u200c"])
+    assert terminal.getvalue() == "می\u200cخواهم⟨U+200C⟩\n"
+
+
 def test_a_pipe_gets_the_text_as_it_is(capsys: pytest.CaptureFixture[str]):
     print_stream(["a\x1b", "[0m " + "b" * 200])
     assert capsys.readouterr().out == "a\x1b[0m " + "b" * 200 + "\n"

@@ -31,7 +31,7 @@ from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
-from tokenmill.words.units import counted, duration, message, si, visible
+from tokenmill.words.units import counted, duration, message, si, visible, visible_stream
 
 if TYPE_CHECKING:  # commands show nothing of costs without pydantic
     from tokenmill.costs import Cost, CostParams
@@ -177,7 +177,7 @@ def print_stream(pieces: Iterable[str]) -> None:
     """Print a text on stdout while its pieces come. On a terminal it is wrapped, with invisible
     characters made visible."""
     if sys.stdout.isatty():
-        pieces = wrapped(map(visible, pieces), shutil.get_terminal_size().columns)
+        pieces = wrapped(visible_stream(pieces), shutil.get_terminal_size().columns)
     for piece in pieces:
         print(piece, end="", flush=True)
     print(flush=True)

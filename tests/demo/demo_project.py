@@ -26,9 +26,10 @@ from tokenmill.tokens.params import TokenizeParams
 
 RECITED = (
     "<b>no</b>{{1+1}}${1+1}<img src=x onerror=alert(1)>\n🦊 \u05e9\u05dc\u05d5\u05dd\u202e \0 end"
+    " \u0645\u06cc\u200c\u062e\u0648 👩\u200d👧 a\u200cb م\u200c\u200cی\u200c"
 )
 """What one model writes: markup, templates, an emoji, Hebrew, an override of the direction, a
-NUL."""
+NUL, joiners."""
 KNOWN = "".join(chr(code) for code in range(32, 127)) + "äöüß🦊\n" + RECITED
 # The prompts of the evaluation
 QUESTION = "What is the capital of France?"

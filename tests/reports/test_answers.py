@@ -26,6 +26,7 @@ def test_words_are_compared_not_letters():
     )
     assert shown("2 plus 3 is 3", "2 plus 3 is 5.") == "2 plus 3 is -3-+5.+"
     assert shown("one two", "one") == "one- two-"
+    assert shown("می\u200cروم a", "می\u200cآیم a") == "-می\u200cروم -+می\u200cآیم +a"
 
 
 def test_white_space_is_not_a_change():

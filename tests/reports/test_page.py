@@ -19,7 +19,7 @@ from tokenmill.reports.page import (
     token_markup,
     token_text,
 )
-from tokenmill.words.units import INVISIBLE, counted
+from tokenmill.words.units import INVISIBLE, JOINERS, counted
 
 
 @pytest.mark.parametrize(
@@ -57,6 +57,7 @@ def test_numbers_are_short_and_honest(shown: str, expected: str) -> None:
         (b"\xe2\x80", "\\xE2\\x80"),
         (b"\x00\x7f", "␀⟨U+007F⟩"),
         ("\u200b\u202e".encode(), "⟨U+200B⟩⟨U+202E⟩"),
+        ("\u200cی\u200cم".encode(), "⟨U+200C⟩ی\u200cم"),
     ],
 )
 def test_token_is_readable(token: bytes, shown: str) -> None:
@@ -74,7 +75,10 @@ def test_commands_of_a_sentence_are_code_and_the_rest_is_escaped() -> None:
 @given(st.text(max_size=50))
 def test_page_hides_nothing(text: str) -> None:
     shown = html.unescape(environment().from_string("{{ text | excerpt(30) }}").render(text=text))
-    assert all(char in WHITE_SPACE or unicodedata.category(char) not in INVISIBLE for char in shown)
+    assert all(
+        char in {*WHITE_SPACE, *JOINERS} or unicodedata.category(char) not in INVISIBLE
+        for char in shown
+    )
     shown.encode()  # no lone surrogate
     if len(text) <= 30 and not any(unicodedata.category(char) in INVISIBLE for char in text):
         assert shown == text

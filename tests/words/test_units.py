@@ -10,7 +10,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tokenmill.words import units
-from tokenmill.words.units import INVISIBLE, duration, message, override, si, size, visible
+from tokenmill.words.units import (
+    INVISIBLE,
+    JOINERS,
+    duration,
+    message,
+    override,
+    si,
+    size,
+    visible,
+    visible_stream,
+)
 
 
 def test_examples_in_docstrings_hold() -> None:
@@ -57,8 +67,32 @@ def test_duration_takes_the_unit_that_suits(seconds: float, shown: str) -> None:
 @given(st.text())
 def test_visible_leaves_nothing_invisible_but_blanks(text: str) -> None:
     shown = visible(text)
-    assert all(char in " \t\n" or unicodedata.category(char) not in INVISIBLE for char in shown)
+    assert all(
+        char in {" ", "\t", "\n", *JOINERS} or unicodedata.category(char) not in INVISIBLE
+        for char in shown
+    )
     assert visible(shown) == shown
+
+
+@pytest.mark.parametrize(
+    ("text", "codes"),
+    [
+        ("می\u200cخواهم", 0),
+        ("👩\u200d👧 ❤\ufe0f\u200d🔥", 0),
+        ("\u200cمی\u200d", 2),
+        ("a\u200cb aی\u200cb", 2),
+        ("م\u200c\u200cی", 2),
+        ("é\u200d\u202eé", 2),
+        ("é\u200d\xa0é", 1),
+    ],
+)
+def test_joiners_are_seen_only_where_they_join_nothing(text: str, codes: int) -> None:
+    assert visible(text).count("⟨U+") == codes
+
+
+@given(st.lists(st.text(st.sampled_from("aéم👧\u200c\u200d\x07 "))))
+def test_a_text_in_pieces_is_shown_as_the_whole(pieces: list[str]) -> None:
+    assert "".join(visible_stream(pieces)) == visible("".join(pieces))
 
 
 def test_visible_keeps_what_can_be_seen() -> None:

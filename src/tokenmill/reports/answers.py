@@ -15,8 +15,8 @@ from tokenmill.words.warnings import left_out_of_chats, unfit_tokenizer
 if TYPE_CHECKING:  # it loads PyTorch
     from tokenmill.evaluation.evaluate import HeldOut, HeldOutAnswers
 
-WORDS = re.compile(r"\w+\s*|[^\w\s]\s*|\s+")
-"""Matches a word or a punctuation mark, with the white space after it."""
+WORDS = re.compile(r"[\w\u200c\u200d]+\s*|[^\w\s]\s*|\s+")
+"""Matches a word with its joiners or a punctuation mark, with the white space after it."""
 
 
 SIMILAR = 0.4

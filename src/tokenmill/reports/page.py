@@ -120,7 +120,7 @@ def token_text(token: bytes) -> str:
         text = token.decode()
     except UnicodeDecodeError:
         return "".join(f"\\x{byte:02X}" for byte in token)
-    return "".join(WHITE_SPACE.get(char) or visible(char) for char in text)
+    return visible(text).translate(str.maketrans(WHITE_SPACE))
 
 
 def token_markup(token: bytes) -> Markup:

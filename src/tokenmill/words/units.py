@@ -1,8 +1,10 @@
 """Numbers and foreign text as people read them: `1.08 GB`, `12 min`, nothing invisible."""
 
+import itertools
 import json
 import re
 import unicodedata
+from collections.abc import Iterable, Iterator
 from shlex import quote
 from typing import Any
 from urllib.parse import unquote
@@ -29,6 +31,9 @@ those in which services take tokens."""
 INVISIBLE = {"Cc", "Cf", "Cs", "Zl", "Zp"}
 """Unicode categories of control and format characters, lone surrogates, and line and paragraph
 separators."""
+
+JOINERS = "\u200c\u200d"
+"""Characters between letters, and between signs that are one emoji: spelling, though invisible."""
 
 
 def si(value: float, unit: str = "", space: str = " ") -> str:
@@ -143,6 +148,7 @@ def _in_hydra(value: Any) -> str:
 
 def visible(text: str) -> str:
     """Replace each invisible character except space, tab and line feed by a sign (`␛`) or its code.
+    A joiner stays where it stands between two visible characters beyond ASCII.
 
     Text of a corpus, a model, a file name or a branch passes through here on its way to a terminal
     or a page, so that nothing in it moves the cursor, sets a title, or turns the direction of a
@@ -152,10 +158,26 @@ def visible(text: str) -> str:
         >>> visible("a\\x1b[2Jb\\u202e")
         'a␛[2Jb⟨U+202E⟩'
     """
-    return text if text.isprintable() else "".join(map(_shown, text))
+    return text if text.isprintable() else "".join(map(_shown, " " + text, text, text[1:] + " "))
 
 
-def _shown(char: str) -> str:
+def visible_stream(pieces: Iterable[str]) -> Iterator[str]:
+    """The text as `visible` writes it, while its pieces come. A joiner waits for what follows."""
+    before = waiting = ""
+    for piece in itertools.chain(pieces, [None]):
+        waiting += piece or ""
+        if piece is None or not waiting.endswith(tuple(JOINERS)):
+            yield visible(before + waiting)[len(visible(before)) :]
+            before, waiting = (before + waiting)[-1:], ""
+
+
+def _shown(before: str, char: str, after: str) -> str:
     if char in " \t\n" or unicodedata.category(char) not in INVISIBLE:
         return char
+    if char in JOINERS and _may_be_joined(before) and _may_be_joined(after):
+        return char
     return chr(0x2400 + ord(char)) if ord(char) < 0x20 else f"⟨U+{ord(char):04X}⟩"
+
+
+def _may_be_joined(char: str) -> bool:
+    return not char.isascii() and unicodedata.category(char) not in {*INVISIBLE, "Zs"}

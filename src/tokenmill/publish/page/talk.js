@@ -21,13 +21,25 @@ function make(tag, { text, parent, ...attributes } = {}) {
   return element;
 }
 
-/** Text in which every invisible character but space, tab and line feed is a sign or its code. */
+const JOINED = "[^\\0-\\x7f\\p{Cc}\\p{Cf}\\p{Cs}\\p{Z}]"; // what a joiner may stand between
+const INVISIBLE = new RegExp(`(?!(?<=${JOINED})[\\u200c\\u200d]${JOINED})[\\p{Cc}\\p{Cf}\\p{Cs}\\p{Zl}\\p{Zp}]`, "gu");
+
+/** Text in which every invisible character but space, tab and line feed is a sign or its code, by the rule of `visible` in
+    tokenmill/words/units.py. */
 function visible(text) {
-  return text.replace(/[\p{Cc}\p{Cf}\p{Cs}\p{Zl}\p{Zp}]/gu, (one) => {
+  return text.replace(INVISIBLE, (one) => {
     const code = one.codePointAt(0);
     if (one === "\t" || one === "\n") return one;
     return code < 0x20 ? String.fromCodePoint(0x2400 + code) : `⟨U+${code.toString(16).toUpperCase().padStart(4, "0")}⟩`;
   });
+}
+
+/** A part of a text as `visible` writes it between what stands before and after it. */
+function visibleBetween(before, text, after) {
+  const left = [...before].at(-1) ?? "";
+  const right = [...after][0] ?? "";
+  const shown = visible(left + text + right);
+  return shown.slice(visible(left).length, shown.length - visible(right).length);
 }
 
 /** A token by itself, its white space visible too. */
@@ -367,13 +379,21 @@ class Turn {
   #show(index, group) {
     const { text, name } = this.pieces[index];
     if (!text && name === null) return;
-    const shown = visible(text || name.replace(/^<\||\|>$/g, ""));
-    const span = make("span", { class: text ? "talk-token" : "talk-token talk-end", tabindex: "-1", role: "button", text: shown, parent: group });
+    const span = make("span", { class: text ? "talk-token" : "talk-token talk-end", tabindex: "-1", role: "button", parent: group });
     span.dataset.index = index;
+    for (const each of [span.previousElementSibling, span]) if (each) this.#write(each);
     span.setAttribute("aria-label", spelled(text || name));
     if (!group.querySelector("[tabindex='0']")) span.tabIndex = 0;
     this.spans.set(index, span);
     this.#colour(index);
+  }
+
+  /** Write a token into its place; what it is beside decides how joiners are shown. */
+  #write(span) {
+    const { text, name } = this.pieces[span.dataset.index];
+    const [before, after] = [span.previousElementSibling, span.nextElementSibling].map(
+      (other) => this.pieces[other?.dataset.index]?.text ?? "");
+    span.textContent = visibleBetween(before, text || name.replace(/^<\||\|>$/g, ""), after);
   }
 
   /** Colour a token by its loss, once both are there. */
