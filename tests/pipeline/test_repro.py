@@ -54,6 +54,19 @@ def test_every_stage_gives_the_same_bytes_again(finished: Project) -> None:
     assert without_times(finished) == page
 
 
+@pytest.mark.skipif(not shutil.which("make"), reason="make is not here")
+def test_make_reports_once_where_dvc_skips_it(finished: Project) -> None:
+    """As in a clone that comes to the committed bytes: the refs are missing."""
+    finished.run("git", "update-ref", "-d", "refs/epoch-1")
+    make = ("make", "VENV=.venv", "-o", ".venv/.ready", "repro")
+    written = list[int]()
+    for _ in range(2):
+        finished.run(*make)
+        written.append((finished.root / "reports/index.html").stat().st_mtime_ns)
+        finished.run("git", "rev-parse", "--verify", "refs/epoch-1")
+    assert written[0] == written[1]
+
+
 def without_times(project: Project) -> str:
     """The run report without what the machine took."""
     return TIMES.sub("", (project.root / "reports/index.html").read_text())
