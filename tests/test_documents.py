@@ -1,6 +1,9 @@
-"""What the documents name is there."""
+"""What the documents name is there, and what is there they name."""
 
+import itertools
+import json
 import re
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -37,3 +40,25 @@ def test_files_of_code_that_are_named_exist(document: Path) -> None:
     assert not {
         name for name in named - EXAMPLES if not any((place / name).exists() for place in places)
     }
+
+
+@pytest.mark.parametrize(
+    ("document", "heading"), [("reliability.md", "Licences"), ("decisions.md", "Dependencies")]
+)
+def test_every_package_is_named(document: str, heading: str) -> None:
+    page = (ROOT / "docs" / document).read_text(encoding="utf-8")
+    section = page.split(f"\n## {heading}\n")[1].split("\n## ")[0]
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    extras = itertools.chain(*project["optional-dependencies"].values())
+    wanted = [*project["dependencies"], *extras]
+    packages = {re.split(r"[^\w.-]", requirement)[0] for requirement in wanted} - {"tokenmill"}
+    assert packages <= set(re.findall(r"\w[\w.-]*\w", section))
+
+
+@pytest.mark.parametrize(
+    "file", sorted(set(ROOT.glob("metrics/*.json")) - {ROOT / "metrics/benchmarks.json"})
+)
+def test_every_metric_has_a_meaning(file: Path) -> None:
+    families = r"^(dropped|sampled_language)_.*"
+    names = {re.sub(families, r"\1_…", name) for name in json.loads(file.read_bytes())}
+    assert names <= quoted(ROOT / "docs/comparing.md")
