@@ -135,8 +135,10 @@ def way_back(refused: Sequence[str], path: Path) -> str:
     settings = [override(name, then[name]) for name in tried]
     command = f"git checkout {path}" if is_alone else f"dvc exp run {' '.join(settings)}"
     kept = "" if is_alone else " and keeps your other changes"
+    stays, them = ("stays", "it") if len(tried) == 1 else ("stay", "them")
     return (
-        f"{', '.join(tried)} stays in {path} until you take it back: `{command}` does that{kept}."
+        f"{', '.join(tried)} {stays} in {path} until you take {them} back: `{command}` does "
+        f"that{kept}."
     )
 
 

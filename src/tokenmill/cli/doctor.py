@@ -34,7 +34,7 @@ def add_arguments(parser: Parser) -> None:
     parser.add_argument(
         "--deep",
         action="store_true",
-        help="also hash every file that dvc.lock names, here and in DVC's cache",
+        help="also hash every object of DVC's cache, and every file here that dvc.lock names",
     )
     parser.add_argument(
         "--store",

@@ -1,7 +1,7 @@
 """`tokenmill try`: the first hour in one command. It fits a model to a text, runs the pipeline, and
 opens the report.
 
-It does what one can type: `tokenmill fit PATH`, `dvc repro`, `tokenmill summary`.
+It does what one can type: `tokenmill fit PATH --minutes 3`, `dvc repro`, `tokenmill summary`.
 """
 
 import argparse
