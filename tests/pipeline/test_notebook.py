@@ -38,6 +38,7 @@ def session(
         "EPOCHS": epochs,
         "MINUTES": 10,
         "DEVICE": "cpu",
+        "UNITS": 1.5,
         "DRIVE": str(place / DRIVE),
         "PROJECT": str(place / "session"),
     }
