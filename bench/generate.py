@@ -2,8 +2,8 @@
 
 One text and sixteen, the likeliest tokens and drawn ones (temperature 0.8, top-k 40), each
 architecture, at the default size and at that of GPT-2 Small (12 layers, 768 wide, vocabulary
-50,257, context 1,024), with random weights. Both write in turns in one process, after prompts of 16
-tokens; figures are medians. The likeliest ids must be the same. With `--gpu` both write on CUDA.
+50,257, context 1,024), with random weights. Both write alternately in one process, after prompts of
+16 tokens; figures are medians. The likeliest ids must be the same. With `--gpu` both write on CUDA.
 Without transformers TokenMill writes alone.
 """
 

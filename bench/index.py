@@ -4,8 +4,8 @@ bench.index`.
 The text is made as that of bench.data, from the one at --text (default: the built-in sample), up to
 about --tokens; or it is that of a project, in which the stage `unpack` has run. The index is made,
 and then asked for the phrases of texts of 200 tokens: of the training text, of the validation text,
-and both in turns, five tokens of each. infini-gram (Liu et al. 2024) is the engine of OLMoTrace: it
-makes one suffix array of all tokens, and its `attribute` asks for the same, spans that cannot be
+and both alternating, five tokens of each. infini-gram (Liu et al. 2024) is the engine of OLMoTrace:
+it makes one suffix array of all tokens, and its `attribute` asks for the same, spans that cannot be
 made longer, in C++. `pip install infini-gram` adds it. Without an index, `bytes.find` looks for one
 phrase.
 
@@ -189,7 +189,7 @@ def infini_gram_index() -> Work:
 
 
 def queries() -> Work:
-    """Both answer the same texts in turns, each text twice; the second answer is timed."""
+    """Both answer the same texts alternately, each text twice; the second answer is timed."""
     tokenizer = read_tokenizer(paths.TOKENIZER)
     began = time.perf_counter()
     search = Search(open_index(paths.INDEX, paths.TOKENS), tokenizer)

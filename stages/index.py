@@ -27,7 +27,7 @@ def main() -> None:
     )
     if index.parts:
         places = sum(part.places for part in index.parts)
-        say(f"{index.tokens:,} tokens, {places:,} beginnings of words in order")
+        say(f"{index.tokens:,} tokens, a suffix array of {places:,} places where words begin")
     else:
         say(
             f"{index.tokens:,} tokens are more than trace.max_tokens "

@@ -11,8 +11,8 @@ First come the bytes of both outputs: from threads, from one, two and four nodes
 which is killed when half of the shards are there, and from a driver that is killed then and started
 again. Then come bytes through the driver's link, and its processor seconds. They count from the
 moment at which the stage has connected to the cluster and begins to write, to the moment at which
-the output is whole. Last, --repeat runs on two nodes are timed, in turns with an earlier version at
---peer.
+the output is whole. Last, --repeat runs on two nodes are timed, alternating with an earlier version
+at --peer.
 """
 
 import argparse
@@ -213,7 +213,7 @@ class Bench:
         }
 
     def _turns(self, options: argparse.Namespace) -> list[dict[str, Any]]:
-        """Runs of this version and of the peer in turns."""
+        """Alternating runs of this version and of the peer."""
         codes = {"TokenMill": ROOT}
         if options.peer:
             codes["peer"] = options.peer.resolve()

@@ -9,7 +9,7 @@ batch 12, 2,000 steps).
                the validation text. Then TokenMill's stage `train` runs until it has this loss, as
                `bench.cpu_speedrun --nanogpt` does. Seconds are those of whole processes: start-up,
                training, evaluation, checkpoints.
-  steps        tokens per second at the equal model (gpt2, AdamW, float32), in turns, each in a
+  steps        tokens per second at the equal model (gpt2, AdamW, float32), alternating, each in a
                process of its own; then TokenMill with its own defaults. Both uncompiled, as in a
                short run, and compiled, as in a long one.
 

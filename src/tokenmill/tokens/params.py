@@ -67,7 +67,8 @@ class TraceParams(OverlapParams, extra="forbid"):
 
     max_tokens: Annotated[int, Field(ge=0, le=10**12)]
     """The most tokens of training text of which an index is made; of a longer text none is, and
-    the report then says so. An index takes 4 bytes on disk for each word, sign and number."""
+    the report then says so. An index takes 4 bytes on disk for each word, number and run of
+    punctuation."""
 
     min_words: Annotated[int, Field(ge=1, le=100)]
     """The fewest words that count as a copy of training text. Fewer stand there by chance."""
