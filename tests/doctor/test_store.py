@@ -5,9 +5,10 @@ import shutil
 from pathlib import Path
 
 import pytest
+from ruamel.yaml import YAML
 
 from tests.imports import ROOT
-from tests.pipeline.project import Project
+from tests.pipeline.project import Project, change_params
 from tests.tokens.test_store import clean_into, first_object, pack_into
 from tokenmill.cli.main import main
 from tokenmill.core.errors import UserError
@@ -86,6 +87,40 @@ def test_nothing_is_removed_if_a_manifest_is_not_known(project: Path) -> None:
     with pytest.raises(UserError, match="DVC's cache lacks"):
         compare(Store(url), url, project)
     assert Store(url).names() == before
+
+
+def test_nothing_is_removed_if_a_branch_is_not_fetched(project: Path) -> None:
+    url = str(project.parent / "drive")
+    before = Store(url).names()
+    md5 = YAML(typ="safe").load(project / "data/clean.dvc")["outs"][0]["md5"]
+    _commit_run(project, store=url, md5=md5)
+    _commit_run(project, store=None, md5="0" * 32 + ".dir")  # its folder holds the shards
+    assert compare(Store(url), url, project).unread == []
+    (project / ".dvc/cache/files/md5" / md5[:2] / md5[2:]).unlink()
+    assert len(compare(Store(url), url, project).unread) == 1
+    with pytest.raises(SystemExit):
+        main(["doctor", "--store", url, "--remove"])
+    assert Store(url).names() == before
+
+
+def _commit_run(project: Path, *, store: str | None, md5: str) -> None:
+    """Commit to a branch of its own what a run with this store records of data/clean."""
+    change_params(project / "params.yaml", {"runtime.store": store})
+    outs = [{"path": "data/clean", "md5": md5}]
+    lock = {"schema": "2.0", "stages": {"clean": {"cmd": "true", "outs": outs}}}
+    (project / "dvc.lock").write_text(json.dumps(lock))
+    Project(project).run("git", "switch", "-q", "-c", f"branch-{md5}")
+    Project(project).run("git", "add", "params.yaml", "dvc.lock")
+    Project(project).run("git", "commit", "-q", "-m", "a run")
+
+
+def test_a_listing_of_objects_in_s3_is_passed_over(project: Path) -> None:
+    url = str(project.parent / "drive")
+    before = compare(Store(url), url, project)
+    listing = project / ".dvc/cache/files/md5/00" / ("0" * 30 + ".dir")
+    listing.parent.mkdir(exist_ok=True)
+    listing.write_text(json.dumps([{"relpath": "store.json", "etag": "0" * 32}]))
+    assert compare(Store(url), url, project) == before
 
 
 def _manifests(cache: Path) -> list[str]:

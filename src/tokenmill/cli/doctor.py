@@ -3,7 +3,7 @@
 import argparse
 import sys
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
@@ -27,6 +27,9 @@ EXAMPLES = """\
   tokenmill doctor --store               what of runtime.store this project does not use
   tokenmill doctor --store --remove      remove that
 """
+
+BRING_ALL = "dvc fetch --all-commits data/clean data/packed"
+"""The command that brings the manifests of all commits but those of experiments."""
 
 
 def add_arguments(parser: Parser) -> None:
@@ -86,6 +89,8 @@ def _show_store(url: str, *, remove: bool) -> None:
     url = url or configured_store()
     store = Store(url)
     found = compare(store, url, Path())
+    if remove and found.unread:
+        raise UserError(_about_unread(found.unread))
     say(f"{url}: {_shards(found.used)} of this project, {_shards(found.unused)} unused")
     for name in found.missing:
         say(f"missing: {name}")
@@ -93,11 +98,24 @@ def _show_store(url: str, *, remove: bool) -> None:
         if remove:
             store.remove(name)
         say(f"{'removed' if remove else 'unused'}: {name}")
-    if found.unused and not remove:
+    if found.unread:
+        say(_about_unread(found.unread))
+    elif found.unused and not remove:
         say(
-            "Shards of other projects and clones look unused, too. If there are none: "
+            "Shards of other projects look unused, too, and those of earlier commits and other "
+            f"clones until `git fetch && {BRING_ALL}` brings their manifests. Then: "
             "tokenmill doctor --store --remove"
         )
+
+
+def _about_unread(commits: Sequence[str]) -> str:
+    names = ", ".join(commit[:12] for commit in commits)
+    return (
+        f"DVC's cache lacks the manifests of {counted(len(commits), 'commit')} ({names}), so their "
+        f"shards look unused; bring them: `{BRING_ALL}`, or, faster and for experiments, too, "
+        "`git switch --detach COMMIT && dvc fetch data/clean data/packed`; or remove their "
+        "branches, tags and experiments."
+    )
 
 
 def _shards(sizes: dict[str, int]) -> str:

@@ -1,5 +1,6 @@
 """What is in a store of shards, and which of it a project's manifests name: those in the work tree,
-and those in DVC's cache, which belong to other commits and experiments."""
+and those in DVC's cache, which belong to other commits and experiments. Of a branch, a tag or an
+experiment of another clone, the cache may lack them."""
 
 import re
 from collections.abc import Iterator
@@ -9,13 +10,21 @@ from pathlib import Path
 from dvc.repo import Repo
 from pydantic import BaseModel
 
+from tokenmill import git
 from tokenmill.core import paths
 from tokenmill.core.errors import UserError
-from tokenmill.core.params import Section, load
+from tokenmill.core.params import PARAMS_FILE, Section, load
 from tokenmill.executor import ExecutorParams
 from tokenmill.formats.records import read_record
 from tokenmill.formats.store import MANIFEST, Manifest, Store, object_name
 from tokenmill.formats.token_file import METADATA_FILE, TokenMetadata
+from tokenmill.runs.dvc_lock import LOCK, Lock, lock_text
+
+FOLDERS = (paths.CLEAN, paths.PACKED)
+"""The folders that hold a manifest if their shards are in a store."""
+
+USES_STORE = re.compile(r"^ +store: +(?!null\b)[^\s#~]", re.MULTILINE)
+"""Found in a params.yaml whose `runtime.store` names a store."""
 
 NAME = re.compile(r"[0-9a-f]{2}/(\.?[0-9a-f]{64}\.[0-9a-f]{32}(\.tmp)?|[0-9a-f]{64})")
 """Matches the name of a shard in a store, and of what a killed task leaves beside it."""
@@ -31,7 +40,8 @@ class Entry(BaseModel):
     """A file in DVC's list of a folder."""
 
     relpath: str
-    md5: str
+    md5: str | None = None
+    """None for an object in S3, of which DVC records the ETag."""
 
 
 @dataclass(frozen=True)
@@ -44,6 +54,9 @@ class Contents:
     """What none names."""
     missing: list[str]
     """What a manifest in the work tree names, and is not there in full length."""
+    unread: list[str]
+    """The commits at branches, tags and experiments whose manifests are not in DVC's cache, so that
+    what they need looks unused."""
 
 
 def configured_store() -> str:
@@ -70,18 +83,21 @@ def compare(store: Store, url: str, root: Path) -> Contents:
     there = {name: size for name, size in store.names().items() if NAME.fullmatch(name)}
     here = dict[str, int]()
     named = set[str]()
-    for folder in (paths.CLEAN, paths.PACKED):
+    with Repo(str(root)) as repo:
+        cache = Path(repo.cache.local.path)
+    for folder in FOLDERS:
         if (path := root / folder / MANIFEST).exists():
             metadata = root / folder / METADATA_FILE
             place, sizes = _named(path, metadata if metadata.exists() else None)
             named |= sizes.keys()
             here |= sizes if place.rstrip("/") == url.rstrip("/") else {}
-    for path, metadata in _cached(root):
+    for path, metadata in _cached(cache):
         named |= _named(path, metadata)[1].keys()
     return Contents(
         used={name: size for name, size in there.items() if name in named},
         unused={name: size for name, size in there.items() if name not in named},
         missing=sorted(name for name, size in here.items() if there.get(name) != size),
+        unread=list(_unread(root, cache)),
     )
 
 
@@ -93,13 +109,23 @@ def _named(path: Path, metadata: Path | None) -> tuple[str, dict[str, int]]:
     return manifest.store, {object_name(shard.sha256): shard.size for shard in shards}
 
 
-def _cached(root: Path) -> Iterator[tuple[Path, Path | None]]:
+def _unread(root: Path, cache: Path) -> Iterator[str]:
+    """The commits that HEAD, branches, tags and experiments point to, and that used a store, of
+    whose folders DVC's cache lacks the list."""
+    for commit in (git.ask(root, "rev-list", "--no-walk", "--all") or "").split():
+        text = lock_text(root, commit)
+        if text and USES_STORE.search(git.content(root, commit, PARAMS_FILE) or ""):
+            outputs = Lock.parse(text, f"{LOCK} of commit {commit}").outputs
+            listings = filter(None, (outputs.get(folder.as_posix()) for folder in FOLDERS))
+            if not all((cache / md5[:2] / md5[2:]).exists() for md5 in listings):
+                yield commit
+
+
+def _cached(cache: Path) -> Iterator[tuple[Path, Path | None]]:
     """The manifests in DVC's cache, each with the metadata of its folder."""
-    with Repo(str(root)) as repo:
-        cache = Path(repo.cache.local.path)
     for listing in sorted(cache.glob("[0-9a-f][0-9a-f]/*.dir")):
         entries = read_record(listing, list[Entry], way_out=paths.DEEP)
-        hashes = {entry.relpath: entry.md5 for entry in entries}
+        hashes = {entry.relpath: entry.md5 for entry in entries if entry.md5}
         if hashes.keys() not in ({MANIFEST}, {MANIFEST, METADATA_FILE}):
             continue
         found = {name: cache / md5[:2] / md5[2:] for name, md5 in hashes.items()}
