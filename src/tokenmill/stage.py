@@ -109,7 +109,7 @@ def describe(error: OSError) -> str:
     disk."""
     where = f"{Path(str(error.filename))}: " if error.filename else ""
     room = (
-        "; free space and type the same command again: nothing is half-written"
+        f"; {DISK_FULL[error.errno]} and type the same command again: nothing is half-written"
         if error.errno in DISK_FULL
         else ""
     )

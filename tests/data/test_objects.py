@@ -2,6 +2,7 @@
 sentence."""
 
 import contextlib
+import errno
 import io
 import json
 import zipfile
@@ -23,7 +24,7 @@ from tokenmill.data.report import Tally
 from tokenmill.data.sources import find_sources, opened
 from tokenmill.evaluation.prompts import MOST_BYTES, prompts_beside
 from tokenmill.executor import ThreadExecutor
-from tokenmill.formats.raw_text import Objects, raw_text
+from tokenmill.formats.raw_text import Objects, changed, raw_text
 from tokenmill.inputs import Inputs
 from tokenmill.planning.fit import Corpus
 from tokenmill.schema import AllParams, check_all, refuse_missing_text
@@ -212,6 +213,18 @@ def test_a_change_between_two_ranges_is_refused(prefix: str) -> None:
         with pytest.raises(UserError) as error:
             file.read()
     assert source.location in str(error.value)
+
+
+def test_a_busy_server_is_no_change(prefix: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise OSError(errno.EBUSY, "Please reduce your request rate.")
+
+    put(f"{prefix}/a.txt", b"text")
+    (source,) = find_sources(Objects(prefix), FORMATS).sources
+    monkeypatch.setattr("s3fs.core._fetch_range", refuse)
+    with pytest.raises(UserError, match="request rate") as error:
+        list(readers.texts(source, parameters(), Tally()))
+    assert str(error.value) != str(changed(source.location))
 
 
 def test_a_pointer_in_place_of_text_is_refused(tmp_path: Path, prefix: str) -> None:

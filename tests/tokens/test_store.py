@@ -21,6 +21,7 @@ from tokenmill.core.errors import UserError
 from tokenmill.data.clean import clean
 from tokenmill.executor import Executor, Task, ThreadExecutor
 from tokenmill.formats import shards
+from tokenmill.formats.mounted import Mounted
 from tokenmill.formats.store import Store, read_manifest
 from tokenmill.formats.token_file import HashedFile, read_metadata
 from tokenmill.tokens import pack as pack_module
@@ -287,6 +288,28 @@ def test_a_full_store_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     with pytest.raises(OSError, match="full") as error:
         clean_into(tmp_path / "project", str(tmp_path / "drive"))
     assert error.value.filename.startswith(str(tmp_path / "drive"))
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        PermissionError("Forbidden"),
+        OSError(errno.EIO, "no luck"),
+        PermissionError(errno.EACCES, "denied", "/mnt/drive/x"),
+    ],
+)
+def test_a_refusal_is_given_as_the_reason(tmp_path: Path, monkeypatch, error: OSError) -> None:
+    def refuse(*_: object) -> None:
+        raise error
+
+    said = str(error)
+    (tmp_path / "drive").mkdir()
+    file = first_object(clean_into(tmp_path, str(tmp_path / "drive")))
+    monkeypatch.setattr(Mounted, "get_file", refuse)
+    with pytest.raises(UserError) as refused:
+        Store(str(tmp_path / "drive")).get(file, tmp_path / "copy", stage="clean")
+    assert f"({said})" in str(refused.value)
+    assert ("permissions" in str(refused.value)) == bool(error.filename)
 
 
 def test_a_folder_that_may_not_be_listed_is_named(

@@ -37,8 +37,13 @@ try:
 except ImportError:  # Windows
     fcntl = None
 
-DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-"""The disk is full, the user's quota is used up, or a file may not grow further."""
+DISK_FULL = {
+    errno.ENOSPC: "free space",
+    errno.EDQUOT: "free space",
+    errno.EFBIG: "allow larger files (`ulimit -f unlimited`)",
+}
+"""The way out where the disk is full, the user's quota is used up, or a file may not grow
+further."""
 
 
 DVC_OBJECT = re.compile(r".*/files/md5/[0-9a-f]{2}/[0-9a-f]{30}", re.DOTALL)
@@ -293,12 +298,11 @@ def naming(path: Path, beside: Path | None = None) -> Iterator[None]:
     """
     try:
         yield
-    except OSError as error:
-        if error.filename is None or str(beside) in (error.filename, error.filename2):
-            error.filename = str(path)
-        raise
     except Exception as error:
-        if number := re.search(r"\(os error (\d+)\)", str(error)):
+        if isinstance(error, OSError) and error.errno is not None:
+            if error.filename is None or str(beside) in (error.filename, error.filename2):
+                error.filename = str(path)
+        elif number := re.search(r"\(os error (\d+)\)", str(error)):
             raise OSError(int(number[1]), os.strerror(int(number[1])), str(path)) from error
         raise
 
@@ -319,8 +323,8 @@ def enough_room(path: Path, needed: Callable[[], int]) -> Iterator[None]:
         if error.errno not in DISK_FULL or not place.is_relative_to(path.parent.resolve()):
             raise
         raise UserError(
-            f"{path}: {os.strerror(error.errno)}; it takes about {needed():,} bytes. "
-            "Make room for them and run `dvc repro` again."
+            f"{path}: {os.strerror(error.errno)}; it takes about {needed():,} bytes; "
+            f"{DISK_FULL[error.errno]} and run `dvc repro` again."
         ) from None
 
 
@@ -344,9 +348,12 @@ def failing(address: str, verb: str, *, missing: str | None = None) -> Iterator[
         if missing and isinstance(error, FileNotFoundError):
             raise UserError(f"{address} is missing; {missing}.") from None
         why = " ".join(str(error).split()) or type(error).__name__
+        # A server's refusal names no file
+        is_here = isinstance(error, PermissionError) and error.filename
+        look = "fix the permissions on" if is_here else "look at network and credentials of"
         raise UserError(
-            f"{address} cannot be {verb} ({why}); look at network and credentials of "
-            f"{socket.gethostname()}, then type the same command again."
+            f"{address} cannot be {verb} ({why}); {look} {socket.gethostname()}, then type the "
+            "same command again."
         ) from None
 
 

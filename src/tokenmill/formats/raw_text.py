@@ -6,7 +6,6 @@ of its own environment. s3fs asks with every range for the ETag that the object 
 opened, so no other version gets into what is read.
 """
 
-import errno
 import functools
 import io
 import os
@@ -157,7 +156,9 @@ class _ObjectFile(io.RawIOBase):
             try:
                 return self._file.readinto(buffer)
             except OSError as error:
-                if error.errno == errno.EBUSY:  # s3fs: another ETag
+                from s3fs.utils import FileExpired  # noqa: PLC0415 (only this file system has it)
+
+                if isinstance(error, FileExpired):  # another ETag
                     raise changed(self._url) from None
                 raise
 

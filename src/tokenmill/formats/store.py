@@ -134,7 +134,7 @@ class Store:
         """
         again = f"`dvc repro --single-item --force {stage}` writes it again"
         place = self._place(file)
-        with files.failing(self._address(file), "read", missing=again), files.naming(target):
+        with files.naming(target), files.failing(self._address(file), "read", missing=again):
             is_whole = self._fs.size(place) == file.size
             if is_whole:
                 self._fs.get_file(place, str(target))
