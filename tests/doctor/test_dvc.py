@@ -1,5 +1,6 @@
 """Checks of DVC's repository, cache and remote, and of other runs."""
 
+import errno
 import os
 import socket
 from pathlib import Path
@@ -44,6 +45,21 @@ def test_cache_should_be_linked(repository: Repository):
     for kind, level in (("hardlink,copy", "ok"), ("copy", "warning")):
         repository.run("dvc", "config", "cache.type", kind)
         assert single(dvc.check_cache, opened(repository)).level == level
+
+
+def test_a_full_disk_of_the_cache_is_a_problem(
+    repository: Repository, monkeypatch: pytest.MonkeyPatch
+):
+    def fail(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(dvc.generic, "test_links", fail)
+    project = opened(repository)
+    assert project.repo
+    found = single(dvc.check_cache, project)
+    assert found.level == "problem"
+    assert project.repo.cache.local.path in found.text
+    assert dvc.links(project.repo)[0] is False  # for the check of the disk
 
 
 def test_what_a_kill_leaves_in_the_run_cache_is_removed(repository: Repository):

@@ -225,7 +225,7 @@ def check_disk(project: Project) -> Iterator[Finding]:
         yield ok("disk", f"nothing to write; {size(shutil.disk_usage(workspace).free)} free")
         return
     by_folder = {workspace: sum(parts.values())}
-    if repo and not dvc.links(repo):
+    if repo and not dvc.links(repo)[0]:
         cache = Path(repo.cache.local.path)
         same_disk = dvc.existing(cache).stat().st_dev == dvc.existing(workspace).stat().st_dev
         folder = workspace if same_disk else cache

@@ -94,9 +94,13 @@ def check_cache(project: Project) -> Iterator[Finding]:
     if project.repo is None:
         return
     folder = Path(project.repo.cache.local.path)
-    if not os.access(existing(folder), os.W_OK):
+    linked, failure = links(project.repo)
+    if failure:
+        look = "sudo chown -R $USER" if isinstance(failure, PermissionError) else "df -h"
         yield problem(
-            "cache", f"{folder} cannot be written", f"sudo chown -R $USER {quote(str(folder))}"
+            "cache",
+            f"{folder} cannot be written ({failure.strerror or failure})",
+            f"{look} {quote(str(folder))}",
         )
     elif empty := list(empty_results(Path(project.repo.stage_cache.cache_dir))):
         yield problem(
@@ -105,7 +109,7 @@ def check_cache(project: Project) -> Iterator[Finding]:
             "with «join() argument must be str»",
             f"rmdir {' '.join(quote(str(path)) for path in empty)}",
         )
-    elif links(project.repo):
+    elif linked:
         yield ok("cache", "linked into the workspace: no output lies on the disk twice")
     else:
         yield warning(
@@ -124,12 +128,16 @@ def empty_results(runs: Path) -> Iterator[Path]:
             yield folder
 
 
-def links(repo: Repo) -> bool:
-    """Whether files of the cache appear in the workspace without a second copy."""
+def links(repo: Repo) -> tuple[bool, OSError | None]:
+    """Whether files of the cache appear in the workspace without a second copy, and why that cannot
+    be tried, as on a full disk."""
     kinds = [kind for kind in repo.cache.local.cache_types if kind != "copy"]
     cache = existing(Path(repo.cache.local.path))
     inside = str(Path(repo.tmp_dir or repo.root_dir) / "link")
-    return bool(generic.test_links(kinds, localfs, str(cache), localfs, inside))
+    try:
+        return bool(generic.test_links(kinds, localfs, str(cache), localfs, inside)), None
+    except OSError as error:
+        return False, error
 
 
 def existing(folder: Path) -> Path:
