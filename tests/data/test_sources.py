@@ -14,10 +14,11 @@ import zstandard
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.data.material import PACK, json_lines, parquet
+from tests.data.material import PACK, json_lines, parameters, parquet
 from tokenmill.core.errors import UserError
 from tokenmill.core.paths import SAMPLE
-from tokenmill.data.readers import FORMATS
+from tokenmill.data.readers import FORMATS, texts
+from tokenmill.data.report import Tally
 from tokenmill.data.sources import blocks, find_sources
 from tokenmill.formats.chat import render_chat
 from tokenmill.words.cleaning import cleaning_in_words
@@ -297,6 +298,17 @@ def test_a_file_that_changes_while_it_is_read(tmp_path):
         file.write(b"more")
     with pytest.raises(UserError, match="changed while it was read"):
         list(stream)
+
+
+@pytest.mark.parametrize("name", ["a.parquet", "a.txt.gz"])
+def test_a_file_that_is_cut_while_it_is_read(tmp_path: Path, name: str) -> None:
+    path = tmp_path / name
+    data = parquet([{"text": "text"}]) if name == "a.parquet" else gzip.compress(b"text")
+    path.write_bytes(data)
+    source = only(path)
+    path.write_bytes(data[:-1])
+    with pytest.raises(UserError, match="changed while it was read"):
+        list(texts(source, parameters(), Tally()))
 
 
 def zipped(path: Path, files: dict[str, bytes], method: int = zipfile.ZIP_DEFLATED) -> Path:

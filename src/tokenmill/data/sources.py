@@ -367,8 +367,13 @@ def opened(source: Source) -> Iterator[IO[bytes]]:
         with open_file(source.location) as file:
             if is_url(source.location) and source.version[0] < POINTER_BYTES:
                 _refuse_pointer(source.location, file.peek(len(LFS_POINTER)))
-            yield file
-            now = version_of(file)
+            try:
+                yield file
+            except Exception:  # what cannot be read may be half-written
+                if (now := version_of(file)) == source.version:
+                    raise
+            else:
+                now = version_of(file)
     except PermissionError:
         raise not_permitted(source) from None
     except FileNotFoundError:
