@@ -42,6 +42,15 @@ def test_things_are_counted_without_a_rate(clock, capsys, total, state):
     assert f"evaluate: {state}, 3 s" in capsys.readouterr().err
 
 
+def test_less_than_expected_is_all_there_was(clock, capsys):
+    with Progress("tokenizer", 100) as bar:
+        clock[0] += 10
+        bar.advance(85)
+        bar.end()
+    lines = capsys.readouterr().err.splitlines()
+    assert lines[-1].startswith("tokenizer: 85 B of 85 B (100%)")
+
+
 def test_a_note_where_the_work_is_long(clock, capsys):
     with Progress("tokenizer", 10) as bar:
         bar.note("merging")

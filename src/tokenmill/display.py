@@ -274,6 +274,13 @@ class Progress:
         elif time.monotonic() - self._shown >= LINE_EVERY:
             self._print_line()
 
+    def end(self) -> None:
+        """Take what is done for the total, which was an upper bound."""
+        if self._done < self._total:
+            self._total = self._done
+            self._printed = -1
+            self.advance(0)
+
     def note(self, sentence: str) -> None:
         """Print a sentence about the work besides its count; nothing during short work."""
         if self._bar is not None:
@@ -301,7 +308,9 @@ class Progress:
             self._bar.add_task(self._title, total=self._total, state="")
             self._bar.start()
         if self._bar is not None:
-            self._bar.update(TaskID(0), completed=self._done, state=self._state())
+            self._bar.update(
+                TaskID(0), total=self._total, completed=self._done, state=self._state()
+            )
 
     def _print_line(self) -> None:
         self._shown = time.monotonic()

@@ -97,6 +97,7 @@ def learn_bpe(clean: Path, params: TokenizerParams, progress: Progress) -> Token
         for batch in corpus.sample(clean, params.sample_bytes):
             yield batch
             progress.advance(text_bytes(batch))
+        progress.end()
         progress.note(
             f"tokenizer: the words are counted; merging them into {params.vocab_size:,} entries"
         )
