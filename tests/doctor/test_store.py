@@ -8,7 +8,7 @@ import pytest
 from ruamel.yaml import YAML
 
 from tests.imports import ROOT
-from tests.pipeline.project import Project, change_params
+from tests.pipeline.project import Project
 from tests.tokens.test_store import clean_into, first_object, pack_into
 from tokenmill.cli.main import main
 from tokenmill.core.errors import UserError
@@ -93,8 +93,8 @@ def test_nothing_is_removed_if_a_branch_is_not_fetched(project: Path) -> None:
     url = str(project.parent / "drive")
     before = Store(url).names()
     md5 = YAML(typ="safe").load(project / "data/clean.dvc")["outs"][0]["md5"]
-    _commit_run(project, store=url, md5=md5)
-    _commit_run(project, store=None, md5="0" * 32 + ".dir")  # its folder holds the shards
+    _commit_run(project, files=1, md5=md5)
+    _commit_run(project, files=3, md5="0" * 32 + ".dir")  # its folder holds the shards
     assert compare(Store(url), url, project).unread == []
     (project / ".dvc/cache/files/md5" / md5[:2] / md5[2:]).unlink()
     assert len(compare(Store(url), url, project).unread) == 1
@@ -103,14 +103,23 @@ def test_nothing_is_removed_if_a_branch_is_not_fetched(project: Path) -> None:
     assert Store(url).names() == before
 
 
-def _commit_run(project: Path, *, store: str | None, md5: str) -> None:
-    """Commit to a branch of its own what a run with this store records of data/clean."""
-    change_params(project / "params.yaml", {"runtime.store": store})
-    outs = [{"path": "data/clean", "md5": md5}]
+def test_nothing_is_removed_if_git_cannot_tell(project: Path) -> None:
+    url = str(project.parent / "drive")
+    before = Store(url).names()
+    (project / ".git/refs/heads/broken").write_text("1" * 40 + "\n")
+    with pytest.raises(UserError, match="rev-list"):
+        compare(Store(url), url, project)
+    assert Store(url).names() == before
+
+
+def _commit_run(project: Path, *, files: int, md5: str) -> None:
+    """Commit to a branch of its own what a run records of data/clean with so many files. That
+    runtime.store has been unset since tells nothing."""
+    outs = [{"path": "data/clean", "md5": md5, "nfiles": files}]
     lock = {"schema": "2.0", "stages": {"clean": {"cmd": "true", "outs": outs}}}
     (project / "dvc.lock").write_text(json.dumps(lock))
     Project(project).run("git", "switch", "-q", "-c", f"branch-{md5}")
-    Project(project).run("git", "add", "params.yaml", "dvc.lock")
+    Project(project).run("git", "add", "dvc.lock")
     Project(project).run("git", "commit", "-q", "-m", "a run")
 
 

@@ -109,7 +109,9 @@ def _show_store(url: str, *, remove: bool) -> None:
 
 
 def _about_unread(commits: Sequence[str]) -> str:
-    names = ", ".join(commit[:12] for commit in commits)
+    from tokenmill.doctor.environment import few  # noqa: PLC0415 (pydantic)
+
+    names = few([commit[:12] for commit in commits])
     return (
         f"DVC's cache lacks the manifests of {counted(len(commits), 'commit')} ({names}), so their "
         f"shards look unused; bring them: `{BRING_ALL}`, or, faster and for experiments, too, "

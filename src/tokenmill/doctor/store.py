@@ -8,23 +8,22 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dvc.repo import Repo
+from dvc.scm import NoSCM
 from pydantic import BaseModel
 
 from tokenmill import git
 from tokenmill.core import paths
 from tokenmill.core.errors import UserError
-from tokenmill.core.params import PARAMS_FILE, Section, load
+from tokenmill.core.params import Section, load
 from tokenmill.executor import ExecutorParams
 from tokenmill.formats.records import read_record
 from tokenmill.formats.store import MANIFEST, Manifest, Store, object_name
 from tokenmill.formats.token_file import METADATA_FILE, TokenMetadata
 from tokenmill.runs.dvc_lock import LOCK, Lock, lock_text
 
-FOLDERS = (paths.CLEAN, paths.PACKED)
-"""The folders that hold a manifest if their shards are in a store."""
-
-USES_STORE = re.compile(r"^ +store: +(?!null\b)[^\s#~]", re.MULTILINE)
-"""Found in a params.yaml whose `runtime.store` names a store."""
+FOLDERS = {paths.CLEAN: 1, paths.PACKED: 2}
+"""The folders that hold a manifest if their shards are in a store, and the number of files in each
+then. What `runtime.store` was when a folder was committed does not tell: it reruns no stage."""
 
 NAME = re.compile(r"[0-9a-f]{2}/(\.?[0-9a-f]{64}\.[0-9a-f]{32}(\.tmp)?|[0-9a-f]{64})")
 """Matches the name of a shard in a store, and of what a killed task leaves beside it."""
@@ -56,7 +55,7 @@ class Contents:
     """What a manifest in the work tree names, and is not there in full length."""
     unread: list[str]
     """The commits at branches, tags and experiments whose manifests are not in DVC's cache, so that
-    what they need looks unused."""
+    what they need looks unused. A run of one shard may have had none."""
 
 
 def configured_store() -> str:
@@ -85,6 +84,7 @@ def compare(store: Store, url: str, root: Path) -> Contents:
     named = set[str]()
     with Repo(str(root)) as repo:
         cache = Path(repo.cache.local.path)
+        unread = [] if isinstance(repo.scm, NoSCM) else list(_unread(root, cache))
     for folder in FOLDERS:
         if (path := root / folder / MANIFEST).exists():
             metadata = root / folder / METADATA_FILE
@@ -97,7 +97,7 @@ def compare(store: Store, url: str, root: Path) -> Contents:
         used={name: size for name, size in there.items() if name in named},
         unused={name: size for name, size in there.items() if name not in named},
         missing=sorted(name for name, size in here.items() if there.get(name) != size),
-        unread=list(_unread(root, cache)),
+        unread=unread,
     )
 
 
@@ -110,14 +110,21 @@ def _named(path: Path, metadata: Path | None) -> tuple[str, dict[str, int]]:
 
 
 def _unread(root: Path, cache: Path) -> Iterator[str]:
-    """The commits that HEAD, branches, tags and experiments point to, and that used a store, of
-    whose folders DVC's cache lacks the list."""
-    for commit in (git.ask(root, "rev-list", "--no-walk", "--all") or "").split():
-        text = lock_text(root, commit)
-        if text and USES_STORE.search(git.content(root, commit, PARAMS_FILE) or ""):
-            outputs = Lock.parse(text, f"{LOCK} of commit {commit}").outputs
-            listings = filter(None, (outputs.get(folder.as_posix()) for folder in FOLDERS))
-            if not all((cache / md5[:2] / md5[2:]).exists() for md5 in listings):
+    """The commits that HEAD, branches, tags and experiments point to, and that may have used a
+    store, of whose folders DVC's cache lacks the list.
+
+    Raises:
+        UserError: git cannot tell.
+    """
+    for commit in git.execute(root, "rev-list", "--no-walk", "--all").split():
+        if text := lock_text(root, commit):
+            lock = Lock.parse(text, f"{LOCK} of commit {commit}")
+            listings = [
+                lock.outputs.get(folder.as_posix())
+                for folder, files in FOLDERS.items()
+                if lock.files.get(folder.as_posix(), files) == files  # else it holds the shards
+            ]
+            if not all((cache / md5[:2] / md5[2:]).exists() for md5 in filter(None, listings)):
                 yield commit
 
 

@@ -36,12 +36,14 @@ class Lock:
     """The hash of every output, by the name of its stage and its path."""
     read_by: Mapping[tuple[str, str], str | None]
     """The hash of what a stage read when it ran last, by its name and the path."""
+    files: Mapping[str, int]
+    """The number of files in every output that is a folder, by its path."""
 
     @classmethod
     def read(cls, root: Path) -> "Lock":
         """Read the file in `root`. Without it nothing is recorded."""
         text = lock_text(root)
-        return cls.parse(text, root / LOCK) if text else cls({}, {})
+        return cls.parse(text, root / LOCK) if text else cls({}, {}, {})
 
     @classmethod
     def parse(cls, text: str, source: object) -> "Lock":
@@ -56,7 +58,13 @@ class Lock:
                 }
                 for kind in ("outs", "deps")
             )
-            return cls(outs, deps)
+            files = {
+                each["path"]: each["nfiles"]
+                for _, stage in stages
+                for each in stage.get("outs", [])
+                if "nfiles" in each
+            }
+            return cls(outs, deps, files)
         except (LookupError, AttributeError, TypeError):
             raise UserError(
                 f"{source} is damaged; `git checkout {LOCK}` brings back the last commit's."
