@@ -22,7 +22,8 @@ from tokenmill.formats.metrics import TrainMetrics, read_metrics
 from tokenmill.reports.answers import PromptAnswers, compare_answers
 from tokenmill.reports.page import settings
 from tokenmill.runs.dvc_lock import LOCK, Lock, read_own_evaluation
-from tokenmill.runs.find import EPOCH, Revision, chosen_epoch
+from tokenmill.runs.epoch_refs import EPOCH
+from tokenmill.runs.find import Revision, chosen_epoch
 from tokenmill.runs.under_way import unfinished
 from tokenmill.temporary import temporary_folder
 from tokenmill.training.history import EpochRow, StepRow, read_table

@@ -17,6 +17,10 @@ from tokenmill import git
 from tokenmill.core.files import read_bytes
 from tokenmill.words.units import masked
 
+EPOCH = re.compile(r"(?:refs/)?epoch-(\d+)")
+"""Matches the name of an epoch of the workspace's run, which is also the name of the git ref that
+holds its metrics."""
+
 AUTHOR = "TokenMill <tokenmill@localhost> 946684800 +0000"
 """The author of the commits. The date is fixed to the beginning of the year 2000, so that the same
 metrics on the same commit give the same ref."""
@@ -52,7 +56,7 @@ def write_epoch_refs(
         commits[name] = _commit(f"refs/{name}", files, parent, f"Metrics after epoch {number}\n")
     git.execute(root, "fast-import", "--quiet", "--force", stdin="".join(commits.values()))
     for ref in git.references(root, "refs/epoch-*"):
-        if re.fullmatch(r"refs/epoch-\d+", ref) and ref.removeprefix("refs/") not in commits:
+        if EPOCH.fullmatch(ref) and ref.removeprefix("refs/") not in commits:
             git.execute(root, "update-ref", "-d", ref)
     return list(commits)
 

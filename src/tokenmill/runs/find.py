@@ -9,7 +9,6 @@ commit near the ref, has the same losses at that epoch.
 import contextlib
 import difflib
 import hashlib
-import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, cast
@@ -23,12 +22,9 @@ from tokenmill.core.files import open_regular, read_bytes, remove, write_atomic,
 from tokenmill.display import note
 from tokenmill.formats.records import parse_record, parse_rows, read_record
 from tokenmill.model.manifest import CONFIG, MANIFEST, WEIGHTS, read_manifest
+from tokenmill.runs.epoch_refs import EPOCH
 from tokenmill.runs.under_way import is_finished, under_way, unfinished
 from tokenmill.training.history import EpochRow
-
-EPOCH = re.compile(r"(?:refs/)?epoch-(\d+)")
-"""Matches the name of an epoch of the workspace's run, which is also the name of the git ref that
-holds its metrics."""
 
 COMPARED = ["tokens", "train_loss", "val_loss"]
 """The columns of history.csv that must equal the metrics of a ref."""
