@@ -60,6 +60,9 @@ def test_a_full_disk_of_the_cache_is_a_problem(
     assert found.level == "problem"
     assert project.repo.cache.local.path in found.text
     assert dvc.links(project.repo)[0] is False  # for the check of the disk
+    (repository.root / "dvc.yaml").write_text("stages: {}\n")
+    monkeypatch.setattr(dvc, "_outdated", fail)
+    assert "df -h" in str(single(dvc.check_pipeline, project).fix)
 
 
 def test_what_a_kill_leaves_in_the_run_cache_is_removed(repository: Repository):

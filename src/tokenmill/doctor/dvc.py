@@ -24,6 +24,7 @@ from dvc_objects.fs.local import localfs
 from tokenmill import git
 from tokenmill.core import paths
 from tokenmill.core.errors import first_line
+from tokenmill.core.files import DISK_FULL
 from tokenmill.core.params import PARAMS_FILE
 from tokenmill.doctor.environment import Finding, Project, lock_file, ok, problem, warning
 
@@ -240,6 +241,9 @@ def _not_compared(repo: Repo, error: Exception) -> Finding:
         return problem(
             "pipeline", f"DVC's index of hashes is damaged ({error}); DVC makes it again", fix
         )
+    if isinstance(error, OSError) and error.errno in DISK_FULL:
+        text = f"not compared: DVC cannot write here ({error.strerror})"
+        return problem("pipeline", text, f"df -h {quote(repo.root_dir)}")
     said = " ".join(str(error).split())
     text = (
         said
