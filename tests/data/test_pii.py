@@ -93,6 +93,7 @@ def test_similar_text_stays(text):
         ("CC:4111111111111111", "CC:[CARD]"),
         ("Dad:212-555-0123", "Dad:[PHONE]"),
         ("Cc:ada@example.com", "Cc:[EMAIL]"),
+        ("ada@example.com\u200cها", "[EMAIL]\u200cها"),
         ("at 10:30:212-555-0123", "at 10:30:[PHONE]"),
     ],
 )

@@ -158,6 +158,14 @@ def test_after_each_answer_the_box_is_in_sight(page: Page, made: Path, width: in
         expect(panel(page)).to_be_in_viewport(ratio=1)
 
 
+def test_a_reader_who_scrolls_is_left_alone(page: Page, made: Path):
+    open_at(page, made / "site", max_new_tokens=1024, temperature=2, top_k=0, text="a")
+    expect(column(page).locator(".talk-speed")).to_contain_text("tokens")
+    page.evaluate("scrollTo(0, 0)")
+    expect(page.locator("#talk-write")).to_be_enabled(timeout=PATIENCE)
+    assert page.evaluate("scrollY") == 0
+
+
 def test_what_is_refused_is_said(page: Page, made: Path):
     open_at(page, made / "site", temperature=9, ask=QUESTION)
     field = page.locator("#talk-temperature")

@@ -309,7 +309,7 @@ def test_a_refusal_is_given_as_the_reason(tmp_path: Path, monkeypatch, error: OS
     with pytest.raises(UserError) as refused:
         Store(str(tmp_path / "drive")).get(file, tmp_path / "copy", stage="clean")
     assert f"({said})" in str(refused.value)
-    assert ("permissions" in str(refused.value)) == bool(error.filename)
+    assert ("credentials" in str(refused.value)) != bool(error.filename)
 
 
 def test_a_folder_that_may_not_be_listed_is_named(

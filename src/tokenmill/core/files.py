@@ -45,6 +45,8 @@ DISK_FULL = {
 """The way out where the disk is full, the user's quota is used up, or a file may not grow
 further."""
 
+NOT_PERMITTED = (errno.EACCES, errno.EPERM, errno.EROFS)
+"""The user may not do this to a file, or nobody may on a disk that is mounted read-only."""
 
 DVC_OBJECT = re.compile(r".*/files/md5/[0-9a-f]{2}/[0-9a-f]{30}", re.DOTALL)
 """Matches the path of a file in a cache of DVC, which may be anywhere (`dvc cache dir`)."""
@@ -349,8 +351,8 @@ def failing(address: str, verb: str, *, missing: str | None = None) -> Iterator[
             raise UserError(f"{address} is missing; {missing}.") from None
         why = " ".join(str(error).split()) or type(error).__name__
         # A server's refusal names no file
-        is_here = isinstance(error, PermissionError) and error.filename
-        look = "fix the permissions on" if is_here else "look at network and credentials of"
+        is_here = isinstance(error, OSError) and error.filename and error.errno in NOT_PERMITTED
+        look = f"see that it may be {verb} on" if is_here else "look at network and credentials of"
         raise UserError(
             f"{address} cannot be {verb} ({why}); {look} {socket.gethostname()}, then type the "
             "same command again."

@@ -497,15 +497,18 @@ class Talk {
       byId("form").requestSubmit();
     });
     document.addEventListener("keydown", (event) => {
-      if (event.key === "Escape") this.#stop();
+      if (event.key === "Escape" && !event.isComposing) this.#stop();
     });
     // a field that is refused must be seen; this comes before the browser says why
     byId("sampling").addEventListener("invalid", ({ target }) => { target.closest("details").open = true; }, true);
     this.follower = new ResizeObserver(() => {
       byId("stop").scrollIntoView({ block: "nearest" });
+      this.followed = scrollY;
       if (byId("stop").disabled) this.follower.disconnect(); // that was the end of the answer
     });
-    for (const kind of ["wheel", "touchmove"]) window.addEventListener(kind, () => this.follower.disconnect(), { passive: true });
+    window.addEventListener("scroll", () => {
+      if (Math.abs(scrollY - this.followed) > 1) this.follower.disconnect(); // the reader scrolled
+    }, { passive: true });
     byId("stop").addEventListener("click", () => this.#stop());
     byId("anew").addEventListener("click", () => {
       this.#stop();
@@ -534,8 +537,8 @@ class Talk {
     this.#busy(true);
     const asked = this.columns.filter(({ epoch }) => epoch !== null);
     await Promise.all(asked.map((one) => one.ask(prompt, kind, sampling)));
-    const complete = asked.map(({ turns }) => turns.at(-1)).filter((turn) => turn?.text);
-    byId("status").textContent = complete.map(({ epoch, text }) => visible(`${epoch.name}: ${text}`)).join("\n");
+    const ended = asked.map(({ turns }) => turns.at(-1)).filter((turn) => turn && !turn.hasFailed);
+    byId("status").textContent = ended.map(({ epoch, text }) => visible(`${epoch.name}: ${text || "(nothing)"}`)).join("\n");
     this.#busy(false);
   }
 
@@ -544,8 +547,9 @@ class Talk {
   #busy(isBusy) {
     const [on, off] = isBusy ? [byId("stop"), byId("write")] : [byId("write"), byId("stop")];
     on.disabled = false;
-    if (document.activeElement === off) on.focus();
+    if (document.activeElement === off) on.focus({ preventScroll: true });
     off.disabled = true;
+    this.followed = scrollY;
     if (isBusy) this.follower.observe(byId("columns"));
   }
 
