@@ -52,10 +52,11 @@ COMBINATIONS = [
         ("gpt2", "modern"),
         ("adamw", "muon"),
         ("float32", "bfloat16", "float16"),
-        ("device", "memory"),
     )
 ]
-"""Architecture, optimizer, precision, place of the tokens."""
+"""Architecture, optimizer, precision."""
+PLACES = ("device", "memory")
+"""Of the tokens."""
 
 
 def memory_of(tensor: Tensor) -> int:
@@ -118,45 +119,49 @@ def fake_device() -> Iterator[Waits]:
         yield waits
 
 
-def trace(architecture: str, optimizer: str, precision: str, place: str) -> dict[str, Any]:
-    """Run one combination; say what went wrong, if anything."""
+def trace(architecture: str, optimizer: str, precision: str) -> dict[str, dict[str, Any]]:
+    """Run one combination with the tokens on the device, and a step and a validation with the
+    tokens in memory, too; say for which copies a step waits."""
     compute = Compute(CUDA, getattr(torch, precision))
     with fake_device() as waits:
         model = empty_model(model_config(architecture=architecture, n_layer=1), "cuda")
         model.compute_buffers()
-        sequences = some_sequences(place)
+        there, here = (some_sequences(place) for place in PLACES)
         optim = Optimizer(model, train_params(optimizer=optimizer), compute)
         waits.found.clear()
-        step(model, optim, sequences, compute)
+        step(model, optim, here, compute)
+        found_here = list(waits.found)
+        waits.found.clear()
+        step(model, optim, there, compute)
         with reading(), streams() as said:
             saved = save(model, optim, said)
-            found = list(waits.found)
-            step(model, optim, sequences, compute)
+            found_there = list(waits.found)
+            step(model, optim, there, compute)
             assert said == ["copied", "written"] * 2 + ["update waited"], said
-            mean_loss(model, sequences, np.arange(3), micro_batch=2, compute=compute)
+            for sequences in (there, here):
+                mean_loss(model, sequences, np.arange(3), micro_batch=2, compute=compute)
             again = Optimizer(model, train_params(optimizer=optimizer), compute)
             again.load(saved)
         moments = [value for value in again.state().values() if value.ndim]
         assert moments
         check_devices(moments, "cuda")
-        step(model, again, sequences, compute)
-        if place == "device" and precision != "float16":
-            repeated = Optimizer(model, train_params(optimizer=optimizer), compute, repeats=True)
-            repeated.set_rates(0.01)
-            index = torch.zeros(5, dtype=torch.int64, device=CUDA)
-            before = waits.copies
-            train_step(
-                model,
-                repeated,
-                sequences,
-                Batch(index),
-                micro_batch=MicroBatch(3),
-                compute=compute,
-            )
-            assert waits.copies == before, (
-                "a graph would repeat what the host said when it was recorded"
-            )
-    return {"waits": found}
+        step(model, again, there, compute)
+        if precision != "float16":
+            check_repeated(model, optimizer, there, compute, waits)
+    found = (found_there, found_here)
+    return {place: {"waits": each} for place, each in zip(PLACES, found, strict=True)}
+
+
+def check_repeated(
+    model: GPT, optimizer: str, sequences: Sequences, compute: Compute, waits: Waits
+) -> None:
+    """A step that a graph records copies nothing."""
+    repeated = Optimizer(model, train_params(optimizer=optimizer), compute, repeats=True)
+    repeated.set_rates(0.01)
+    batch = Batch(torch.zeros(5, dtype=torch.int64, device=CUDA))
+    before = waits.copies
+    train_step(model, repeated, sequences, batch, micro_batch=MicroBatch(3), compute=compute)
+    assert waits.copies == before, "a graph would repeat what the host said when it was recorded"
 
 
 def save(model: GPT, optimizer: Optimizer, said: list[str]) -> dict[str, Tensor]:
@@ -243,7 +248,7 @@ def main() -> None:
     """Trace all combinations; print a line for each."""
     for combination in COMBINATIONS:
         try:
-            row = trace(*combination.split())
+            row: dict[str, Any] = trace(*combination.split())
         except Exception as error:  # one combination fails alone
             row = {"error": f"{type(error).__name__}: {error}"}
         print(json.dumps({"combination": combination} | row), flush=True)

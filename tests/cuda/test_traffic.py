@@ -30,12 +30,39 @@ PLANNED = {"2.11": (29.43, 4.868, 1.1985), "2.13": (29.79, 6.766, 1.1985)}
 VERSION = ".".join(torch.__version__.split(".")[:2])
 
 
+STEP = ["--update", "--layers", str(LAYERS)]
+CHATS = ["--chats", "--layers", "1", "--architecture", "speedrun"]
+PROGRAM = """
+import json, sys
+from pathlib import Path
+from tests.cuda import fake
+folder, options = sys.argv[1:]
+fake.load(Path(folder))
+from tests.cuda import traffic
+for each in json.loads(options):
+    traffic.main([folder, *each])
+"""
+"""`tests.cuda.traffic` with several options, for it takes seconds to start."""
+
+
+@pytest.fixture(scope="module")
+def planned(shim: Path) -> list[dict[str, float]]:
+    """What it prints of STEP and of CHATS."""
+    environment = os.environ | {"PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}"}
+    command = [sys.executable, "-W", "ignore", "-c", PROGRAM, str(shim), json.dumps([STEP, CHATS])]
+    done = subprocess.run(
+        command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
 @pytest.mark.skipif(
     VERSION not in PLANNED, reason=f"no figures of torch {VERSION} are written here"
 )
 @pytest.mark.slow
-def test_a_compiled_step_moves_few_bytes(shim: Path):
-    found = planned(shim, "--update", "--layers", str(LAYERS))
+def test_a_compiled_step_moves_few_bytes(planned: list[dict[str, float]]):
+    found = planned[0]
     moved, peak, update = PLANNED[VERSION]
     assert found["moved"] / 1e9 == pytest.approx(moved, rel=2e-3)
     assert found["peak"] / 1e9 == pytest.approx(peak, rel=2e-3)
@@ -55,18 +82,7 @@ def test_a_compiled_step_moves_few_bytes(shim: Path):
 
 
 @pytest.mark.slow
-def test_a_step_of_chats_is_compiled_whole(shim: Path):
+def test_a_step_of_chats_is_compiled_whole(planned: list[dict[str, float]]):
     """Its shapes do not depend on the targets that count: forward and backward pass are one graph
     each, else nothing is planned."""
-    assert planned(shim, "--chats", "--layers", "1", "--architecture", "speedrun")["moved"]
-
-
-def planned(shim: Path, *options: str) -> dict[str, float]:
-    """What `tests.cuda.traffic` prints."""
-    environment = os.environ | {"PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}"}
-    command = [sys.executable, "-W", "ignore", "-m", "tests.cuda.traffic", str(shim), *options]
-    done = subprocess.run(
-        command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout.splitlines()[-1])
+    assert planned[1]["moved"]

@@ -151,7 +151,7 @@ def planning(
         stack.enter_context(mock.patch.object(GraphLowering, "compile_to_module", collect))
         stack.enter_context(
             torch._inductor.config.patch(
-                force_disable_caches=True, joint_graph_constant_folding=False
+                compile_threads=1, force_disable_caches=True, joint_graph_constant_folding=False
             )
         )
         stack.enter_context(torch._functorch.config.patch(force_non_lazy_backward_lowering=True))
@@ -286,7 +286,7 @@ def theirs(checkout: Path, layers: int, *, bias: bool) -> nn.Module:
     return GPT(GPTConfig(**sizes, dropout=0.0, bias=bias))
 
 
-def main() -> None:
+def main(arguments: list[str] | None = None) -> None:
     """Plan, and print."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -299,7 +299,7 @@ def main() -> None:
     parser.add_argument("--layers", type=int, default=12)
     parser.add_argument("--update", action="store_true", help="Muon's update, too")
     parser.add_argument("--largest", type=int, default=0, help="kernels to print")
-    options = parser.parse_args()
+    options = parser.parse_args(arguments)
     if options.nanogpt:
         found = planned(
             lambda: theirs(options.nanogpt, options.layers, bias=not options.no_bias),
