@@ -48,7 +48,8 @@ LAYERS = (
 """From the lowest up: a folder imports from lower layers and from itself."""
 
 
-def stage_closure(stage: str) -> set[Path]:
+@functools.cache
+def stage_closure(stage: str) -> frozenset[Path]:
     """The files that can change what a stage writes: those that its script imports, directly or
     not, and itself."""
     todo = [ROOT / "stages" / f"{stage}.py"]
@@ -62,7 +63,7 @@ def stage_closure(stage: str) -> set[Path]:
         todo += [file for file in imports(path) if not (says and place(file) == "words")]
         if path == SOURCE / "model" / "gpt.py":
             todo += architectures()
-    return found
+    return frozenset(found)
 
 
 def stage_dependencies(stage: str) -> list[str]:

@@ -68,23 +68,31 @@ def test_one_line_of_200_megabytes_is_dropped(tmp_path):
 @pytest.mark.parametrize(
     ("name", "data", "sentence"),
     [
-        ("deep.json", b"[" * 1_000_000 + b"]" * 1_000_000, "nested deeper than 200 levels"),
+        ("deep.json", lambda: b"[" * 1_000_000 + b"]" * 1_000_000, "nested deeper than 200 levels"),
         (
             "deep.json",
-            b'[{"text": "[[[["}, ' + b'{"a":' * 300 + b"1" + b"}" * 300 + b"]",
+            lambda: b'[{"text": "[[[["}, ' + b'{"a":' * 300 + b"1" + b"}" * 300 + b"]",
             "nested deeper",
         ),
-        ("long.json.gz", gzip.compress(b'["' + b"a" * (40 << 20) + b'"]'), "a value of more than"),
+        (
+            "long.json.gz",
+            lambda: gzip.compress(b'["' + b"a" * (40 << 20) + b'"]'),
+            "a value of more than",
+        ),
         (
             "header.csv.gz",
-            gzip.compress(b"text" + b",a" * (4 << 20) + b"\n"),
+            lambda: gzip.compress(b"text" + b",a" * (4 << 20) + b"\n"),
             "its header has more than",
         ),
-        ("damaged.parquet", b"PAR1" + bytes(99) + b"PAR1", "is not a readable parquet file"),
+        (
+            "damaged.parquet",
+            lambda: b"PAR1" + bytes(99) + b"PAR1",
+            "is not a readable parquet file",
+        ),
     ],
 )
 def test_file_beyond_a_bound_is_refused_by_name(tmp_path, run, name, data, sentence):
-    (tmp_path / name).write_bytes(data)
+    (tmp_path / name).write_bytes(data())
     with pytest.raises(UserError, match=sentence) as refused:
         run(tmp_path)
     assert name in str(refused.value)
