@@ -12,6 +12,7 @@ import pytest
 
 from tests import forks
 from tests.imports import ROOT
+from tests.pipeline.dvc_server import forking
 
 Bench = Callable[..., str]
 
@@ -34,6 +35,12 @@ def bench(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -
         return capsys.readouterr().out
 
     return run
+
+
+@pytest.fixture
+def forked_jobs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Jobs of bench.data are forked."""
+    monkeypatch.setattr(sys, "executable", str(forking() / "python"))
 
 
 def in_a_process(

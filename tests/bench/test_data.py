@@ -145,6 +145,7 @@ def test_a_small_run_gives_all_figures(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["f.json"]
 
 
+@pytest.mark.usefixtures("forked_jobs")
 def test_the_curve_has_a_row_for_each_stage_and_input(bench: Bench, tmp_path: Path) -> None:
     bench("data.growth", "--tiny", "--vocabulary", "600", "--json", tmp_path / "f.json")
     rows = json.loads((tmp_path / "f.json").read_text())

@@ -18,6 +18,7 @@ TAIL = TokenizeParams(split="tail", val_fraction=0.3)
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("forked_jobs")
 def test_making_and_asking_are_measured(bench: Bench, tmp_path: Path) -> None:
     project = tmp_path / "project"
     make_project(project, Path("raw"), {"tokenize": TAIL.model_dump()})
@@ -43,6 +44,7 @@ def test_making_and_asking_are_measured(bench: Bench, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("forked_jobs")
 def test_a_small_vocabulary_has_an_index_too(bench: Bench, tmp_path: Path) -> None:
     """Its tokens are short, so the text has more of them than were asked for."""
     asked = 20_000

@@ -9,11 +9,13 @@ import os
 import socket
 import sys
 
+FORKED = ("stages", "tokenmill", "dvc", "bench.data.jobs")
+
 
 def hand_over(python: str, address: str, *arguments: str) -> int:
     """Let a fork do what the command line says; give its exit code. Any other command line is the
     real Python's."""
-    if arguments[:2] not in (("-m", "stages"), ("-m", "tokenmill"), ("-m", "dvc")):
+    if arguments[:1] != ("-m",) or arguments[1] not in FORKED:
         os.execv(python, [python, *arguments])  # noqa: S606
     # See above
     request = {"arguments": arguments[1:], "cwd": os.getcwd(), "environ": dict(os.environ)}  # noqa: PTH109
