@@ -116,26 +116,22 @@ def test_git_takes_a_refused_value_back(finished: Project) -> None:
     assert params.read_text() == committed
 
 
-def test_a_temporary_run_shares_the_checkpoints(finished: Project) -> None:
+def test_temporary_and_queued_runs_use_what_is_beside_them(finished: Project) -> None:
+    """The code, for the editable install of the test environment points elsewhere and a queued run
+    must not import that; and the checkpoints."""
+    finished.run("dvc", "exp", "run", "--queue", "-S", "evaluate.temperature=0.4")
+    finished.run("dvc", "queue", "start")
+    wait_for_queue(finished, 1)
     before = {path.name for path in finished.root.glob(".resume/*/step-*")}
     (folder,) = finished.root.glob(".resume/*/epochs")
     epochs = len(list(folder.iterdir()))
     weights = folder / f"epoch-{epochs}/model.safetensors"
     written = weights.stat().st_mtime_ns
-    said = finished.run("dvc", "exp", "run", "--temp", "-S", f"train.epochs={epochs + 1}")
-    assert "continuing from step" in said
+    more = ("-S", "evaluate.temperature=0.6", "-S", f"train.epochs={epochs + 1}")
+    assert "continuing from step" in finished.run("dvc", "exp", "run", "--temp", *more)
     assert (folder / f"epoch-{epochs + 1}/model.safetensors").is_file()
     assert weights.stat().st_mtime_ns == written, "an epoch that was there is not trained again"
     assert {path.name for path in finished.root.glob(".resume/*/step-*")} != before
-
-
-def test_temporary_and_queued_runs_use_the_code_beside_them(finished: Project) -> None:
-    """The editable install of the test environment points elsewhere; a queued run must not import
-    that."""
-    finished.run("dvc", "exp", "run", "--queue", "-S", "evaluate.temperature=0.4")
-    finished.run("dvc", "queue", "start")
-    wait_for_queue(finished, 1)
-    finished.run("dvc", "exp", "run", "--temp", "-S", "evaluate.temperature=0.6")
     shown = json.loads(finished.run("dvc", "exp", "show", "--json"))
     runs = [run for entry in shown for run in entry.get("experiments") or []]
     params = [run["revs"][0]["data"]["params"]["params.yaml"]["data"] for run in runs]
