@@ -24,6 +24,7 @@ def text(tmp_path: Path) -> Text:
     return Text(ids[:5000], ids[5000:], 20, tmp_path)
 
 
+@pytest.mark.usefixtures("forked_jobs")
 @pytest.mark.parametrize(("mark", "reached"), [(EASY, True), (HOPELESS, False)])
 def test_a_row_says_whether_the_mark_was_reached(text: Text, mark: float, reached: bool):
     row = reach(TINY, mark, text, seed=1)
@@ -49,6 +50,7 @@ def test_nanogpts_loss_is_the_mark(text: Text, tmp_path: Path):
     assert reached.call_args.kwargs == {"seed": 3}
 
 
+@pytest.mark.usefixtures("forked_jobs")
 def test_a_training_without_a_mark_goes_to_its_end(text: Text):
     row = reach(TINY, None, text, seed=0)
     assert "reached" not in row
