@@ -50,9 +50,10 @@ JOINERS = r"[\x{200C}\x{200D}]"
 
 INVISIBLE = (
     r"[[\p{Cc}--[\n\t]]"
-    # signs that precede Arabic, Syriac and Kaithi numbers are Cf, but visible
+    # signs that precede Arabic, Syriac and Kaithi numbers are Cf, but visible; joiners have rules
+    # of their own
     r"[\p{Cf}--[\x{600}-\x{605}\x{6DD}\x{70F}\x{890}\x{891}\x{8E2}\x{110BD}\x{110CD}"
-    r"\x{200C}\x{200D}]]"  # joiners, which have rules of their own
+    rf"{JOINERS}]]"
     # combining grapheme joiner, keycap, text and emoji selectors, noncharacters
     r"\x{34F}\x{20E3}\x{FE0E}\x{FE0F}\x{FDD0}-\x{FDEF}\x{FFFE}\x{FFFF}]"
 )
@@ -89,12 +90,12 @@ NOT_SURELY_NFC = (
     r"\x{FF00}-\x{FFEF}\x{FFFD}\x{1F000}-\x{1FAFF}]"
 )
 
-FOREIGN = r"(?:[[\x{100}-\x{10FFFF}]--[\p{L}\p{M}\p{N}\p{P}\p{Sc}\x{200C}\x{200D}]]\p{M}*)+"
+FOREIGN = r"(?:[[\x{100}-\x{10FFFF}]--[\p{L}\p{M}\p{N}\p{P}\p{Sc}" + JOINERS + r"]]\p{M}*)+"
 
 STRAY_MARKS = r"([<=>¨])\p{M}+"
 """Matches marks that would turn a symbol of Latin-1 into another one (`=` with a stroke is `≠`)."""
 
-MARKS = r"[\p{M}\x{200C}\x{200D}]"
+MARKS = rf"[\p{{M}}{JOINERS}]"
 """Matches what `strict` removes without a trace."""
 
 BEYOND_ASCII = r"[^\x{0}-\x{7F}]+"

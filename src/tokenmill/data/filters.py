@@ -13,6 +13,7 @@ from pydantic import Field
 from tokenmill.core.errors import UserError
 from tokenmill.core.params import Section
 from tokenmill.data.repetition import (
+    JOINERS,
     SPOKEN,
     TextSpans,
     lines_of,
@@ -72,7 +73,7 @@ class Symbols(Filter):
     reasons: ClassVar = {"symbols": "too large a part is neither letter, digit nor space"}
 
     def broken(self, frame: "pl.DataFrame") -> Broken:  # noqa: D102
-        symbols = r"[^\p{L}\p{M}\p{N}\s\x{200C}\x{200D}]"  # joiners are spelling
+        symbols = rf"[^\p{{L}}\p{{M}}\p{{N}}\s{JOINERS}]"
         return {"symbols": _fraction(frame["text"], symbols) > self.max_symbol_fraction}
 
 

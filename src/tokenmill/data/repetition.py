@@ -35,7 +35,10 @@ if TYPE_CHECKING:
 SPOKEN = r"[\p{L}\p{M}\p{N}]"
 """The class of the characters in words that are not symbols."""
 
-_WORD = rf"['’]?{SPOKEN}+(?:[\x{{200C}}\x{{200D}}]+{SPOKEN}+)*|['’]|[^\p{{L}}\p{{M}}\p{{N}}\s'’]+"
+JOINERS = r"[\x{200C}\x{200D}]"
+"""The class of the characters that only join those, which some scripts spell."""
+
+_WORD = rf"['’]?{SPOKEN}+(?:{JOINERS}+{SPOKEN}+)*|['’]|[^\p{{L}}\p{{M}}\p{{N}}\s'’]+"
 
 _SALT = np.uint64(0x9E3779B97F4A7C15)
 """2^64 over the golden ratio: an odd factor whose multiples differ in all 64 bits."""

@@ -14,7 +14,7 @@ from typing import Any
 from tokenmill.core import paths
 from tokenmill.core.errors import UserError
 from tokenmill.core.files import read_bytes, write_directory, write_text
-from tokenmill.core.params import typed_mode
+from tokenmill.core.params import Mode, typed_mode
 from tokenmill.evaluation.generate import Sampling
 from tokenmill.evaluation.results import Evaluation
 from tokenmill.formats.tokenizer import TextTokenizer, read_tokenizer
@@ -91,7 +91,7 @@ def publish(
     is_inline = sum(len(epoch.data) for epoch in packed.values()) <= INLINE_BYTES
     page = talking_page(
         POLICY.sub(rf"{MARK}\n\g<0>", report),
-        _data(numbers, evaluation, sampling) | {"cleaning": cleaning_rules(typed_mode(root))},
+        _data(numbers, evaluation, sampling, typed_mode(root)),
         about=ABOUT,
         blocks=_blocks(packed, tokenizer) | (dict(_weights(packed)) if is_inline else {}),
         policy="" if is_inline else " 'self' file:",  # beside a page on a disk, 'self' is nothing
@@ -166,11 +166,14 @@ def _part_of(epoch: int) -> str:
     return f"about-epoch-{epoch}"
 
 
-def _data(epochs: Sequence[int], evaluation: Evaluation, sampling: Sampling) -> dict[str, Any]:
+def _data(
+    epochs: Sequence[int], evaluation: Evaluation, sampling: Sampling, mode: Mode
+) -> dict[str, Any]:
     """What the page knows besides the parts."""
     offered = [{"number": n, "name": f"epoch {n}", "part": _part_of(n)} for n in epochs]
     return {
         "asks": evaluation.asks,
+        "cleaning": cleaning_rules(mode),
         "folder": WEIGHTS,
         "models": [{"label": "this run", "epochs": offered}],
         "questions": questions_of(evaluation, {n: _part_of(n) for n in epochs}),
