@@ -11,10 +11,9 @@ from functools import cached_property
 from pathlib import Path
 
 import numpy as np
-import pandas as pd
 
 from tokenmill.core.errors import UserError
-from tokenmill.core.files import rounded, write_text
+from tokenmill.core.files import csv_line, rounded, write_text
 from tokenmill.display import Progress
 from tokenmill.formats.metrics import CleanReport
 from tokenmill.formats.token_file import (
@@ -269,27 +268,28 @@ def _bits(counts: np.ndarray) -> float:
 
 def write_tables(folder: Path, stats: DataStats) -> None:
     """Write the tables of lengths, drops, tokens, languages and sources for `dvc plots`."""
-    lengths = pd.DataFrame(stats.clean.lengths.model_dump())
-    lengths = lengths[lengths["edges"] > 0]
-    lengths.insert(0, "log2_characters", np.log2(lengths.pop("edges")).astype(int))
+    lengths = stats.clean.lengths
+    bins = zip(lengths.edges, lengths.read, lengths.kept, strict=True)
     frequent = stats.ranking[:FREQUENT]
-    tokens = {
-        "token": [token_text(stats.vocabulary[i]) for i in frequent],
-        "occurrences": stats.occurrences[frequent],
-    }
     tables = {
-        "document_lengths": lengths,
-        "dropped": _largest_first(stats.clean.dropped, "reason"),
-        "frequent_tokens": pd.DataFrame(tokens),
-        "languages": _largest_first(stats.clean.languages, "language"),
-        "sources": pd.DataFrame(
-            [source.model_dump() for source in stats.sources], columns=list(SourceRun.model_fields)
+        "document_lengths": (
+            "log2_characters,read,kept",
+            ((edge.bit_length() - 1, read, kept) for edge, read, kept in bins if edge),
+        ),
+        "dropped": ("reason,documents", _largest_first(stats.clean.dropped)),
+        "frequent_tokens": (
+            "token,occurrences",
+            ((token_text(stats.vocabulary[i]), stats.occurrences[i]) for i in frequent),
+        ),
+        "languages": ("language,documents", _largest_first(stats.clean.languages)),
+        "sources": (
+            "source,documents,tokens,bytes",
+            (source.model_dump().values() for source in stats.sources),
         ),
     }
-    for name, table in tables.items():
-        write_text(folder / f"{name}.csv", table.to_csv(index=False, lineterminator="\n"))
+    for name, (head, rows) in tables.items():
+        write_text(folder / f"{name}.csv", f"{head}\n{''.join(map(csv_line, rows))}")
 
 
-def _largest_first(documents: Mapping[str, int], name: str) -> pd.DataFrame:
-    table = pd.DataFrame({name: list(documents), "documents": list(documents.values())})
-    return table.sort_values(["documents", name], ascending=[False, True])
+def _largest_first(documents: Mapping[str, int]) -> list[tuple[str, int]]:
+    return sorted(documents.items(), key=lambda item: (-item[1], item[0]))
