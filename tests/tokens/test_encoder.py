@@ -17,7 +17,6 @@ from tokenmill.tokens.encoder import (
     Encoded,
     Encoder,
     adversarial_texts,
-    build_reference,
     choose_encoder,
     first_disagreement,
 )
@@ -35,7 +34,7 @@ def fast(tokenizer: TextTokenizer) -> Encode:
 
 @pytest.fixture(scope="module")
 def reference(tokenizer: TextTokenizer) -> Encode:
-    return build_reference(tokenizer)
+    return tokenizer.encode_batch
 
 
 def test_reference_gives_all_ids_in_one_row(reference: Encode, tokenizer: TextTokenizer) -> None:
@@ -114,7 +113,7 @@ def test_pickled_encoder_is_built_once_per_process(name, tokenizer, char_file: P
     sent = pickle.dumps(
         Encoder(
             name,
-            build_reference(tokenizer),
+            tokenizer.encode_batch,
             tokenizer.backend.to_str(),
             tokenizer.turn_ids,
             note="said once",
@@ -122,7 +121,7 @@ def test_pickled_encoder_is_built_once_per_process(name, tokenizer, char_file: P
     )
     arrived = pickle.loads(sent)  # noqa: S301  (our own)
     texts = ["river says", "", "it's Müller"] if name == "table" else [END_OF_TEXT, "", *PROSE]
-    assert first_disagreement(arrived.encode, build_reference(tokenizer), texts) is None
+    assert first_disagreement(arrived.encode, tokenizer.encode_batch, texts) is None
     assert (arrived.name, arrived.note, arrived.turn_ids) == (name, "", tokenizer.turn_ids)
     assert pickle.loads(sent) is arrived  # noqa: S301
 
@@ -131,7 +130,7 @@ def test_table_gives_the_ids_of_the_reference(char_file: Path) -> None:
     tokenizer = read_tokenizer(char_file)
     encoder = choose_encoder(tokenizer, PROSE)
     ids, offsets = encoder.encode(["你好 🙂", "", "é\n"])
-    expected, expected_offsets = build_reference(tokenizer)(["你好 🙂", "", "é\n"])
+    expected, expected_offsets = tokenizer.encode_batch(["你好 🙂", "", "é\n"])
     assert encoder.name == "table"
     assert ids.dtype.str == "<i4"
     np.testing.assert_array_equal(ids, expected)

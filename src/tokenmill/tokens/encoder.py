@@ -60,10 +60,9 @@ class Encoder:
 @functools.lru_cache(maxsize=1)
 def _rebuild(name: Implementation, layout: str) -> Encoder:
     tokenizer = parse_tokenizer(layout.encode(), Path("tokenizer.json"))
-    if name == "gigatoken":
-        return choose_encoder(tokenizer, [])
-    build = {"tokenizers": build_reference, "table": build_table}[name]
-    return Encoder(name, build(tokenizer), layout, tokenizer.turn_ids)
+    if name == "tokenizers":
+        return Encoder(name, tokenizer.encode_batch, layout, tokenizer.turn_ids)
+    return choose_encoder(tokenizer, [])
 
 
 def choose_encoder(tokenizer: TextTokenizer, sample: list[str]) -> Encoder:
@@ -71,7 +70,7 @@ def choose_encoder(tokenizer: TextTokenizer, sample: list[str]) -> Encoder:
     layout = tokenizer.backend.to_str()
     if tokenizer.type == "char":
         return Encoder("table", build_table(tokenizer), layout, tokenizer.turn_ids)
-    reference = build_reference(tokenizer)
+    reference = tokenizer.encode_batch
     try:
         fast = build_gigatoken(tokenizer)
         difference = first_disagreement(fast, reference, sample + adversarial_texts())
@@ -98,12 +97,6 @@ def first_disagreement(fast: Encode, reference: Encode, texts: list[str]) -> str
 
 def _is_same(one: Encoded, other: Encoded) -> bool:
     return all(map(np.array_equal, one, other))
-
-
-def build_reference(tokenizer: TextTokenizer) -> Encode:
-    """The reference: encode with Hugging Face `tokenizers`."""
-
-    return tokenizer.encode_batch
 
 
 def build_gigatoken(tokenizer: TextTokenizer) -> Encode:
@@ -140,7 +133,7 @@ def build_table(tokenizer: TextTokenizer) -> Encode:
         ids = table[codes]
         if ids.size and ids.min() < 0:
             raise UserError(unknown_characters("".join(map(chr, np.unique(codes[ids < 0])))))
-        return ids, _offsets([len(text) for text in texts])
+        return ids, np.concatenate(([0], np.cumsum([len(text) for text in texts], dtype="<i8")))
 
     return encode
 
@@ -148,10 +141,6 @@ def build_table(tokenizer: TextTokenizer) -> Encode:
 def code_points(texts: Sequence[str]) -> np.ndarray:
     """The code points of all texts in one row, uint32."""
     return np.frombuffer("".join(texts).encode("utf-32-le"), dtype="<u4")
-
-
-def _offsets(lengths: list[int]) -> np.ndarray:
-    return np.concatenate(([0], np.cumsum(lengths, dtype="<i8")))
 
 
 FRAGMENTS = (
