@@ -7,10 +7,9 @@ are the same bytes.
 """
 
 import itertools
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import polars as pl
 
@@ -182,25 +181,19 @@ def shard_totals(folder: Path) -> list[Totals]:
 
 
 def _read_footer(shard: ShardFile) -> dict[str, int]:
-    if isinstance(shard.stored, StoredShard):
-        return _checked_footer(shard.path, shard.stored.footer)
-    open_regular(shard.path).close()  # polars would wait for somebody to write into a pipe
-    try:
-        footer = pl.read_parquet_metadata(shard.path)
-    except (ValueError, *UNREADABLE):
-        footer = {}
-    return _checked_footer(shard.path, footer)
-
-
-def _checked_footer(path: Path, footer: Mapping[str, Any]) -> dict[str, int]:
     names = ("format", "documents", "bytes", "chars", "row_group_rows")
     try:
+        if isinstance(shard.stored, StoredShard):
+            footer = shard.stored.footer
+        else:
+            open_regular(shard.path).close()  # polars would wait for somebody to write into a pipe
+            footer = pl.read_parquet_metadata(shard.path)
         found = {name: int(footer[name]) for name in names}
-        if found["format"] != CLEAN_FORMAT or found["documents"] < 1 or found["row_group_rows"] < 1:
-            raise ValueError
-        return found
-    except (KeyError, ValueError):
-        raise _damaged(path) from None
+    except (KeyError, ValueError, *UNREADABLE):
+        raise _damaged(shard.path) from None
+    if found["format"] != CLEAN_FORMAT or found["documents"] < 1 or found["row_group_rows"] < 1:
+        raise _damaged(shard.path)
+    return found
 
 
 def _damaged(path: Path) -> UserError:
