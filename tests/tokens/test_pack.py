@@ -36,12 +36,7 @@ from tokenmill.tokens import encoder
 from tokenmill.tokens import pack as pack_module
 from tokenmill.tokens.corpus import SplitMethod, SplitRule, TextSpan, split_documents
 from tokenmill.tokens.encoder import FRAGMENTS
-from tokenmill.tokens.pack import (
-    TextBatch,
-    insert_end_of_text,
-    packed_metrics,
-    text_batches,
-)
+from tokenmill.tokens.pack import TextBatch, packed_metrics, text_batches
 from tokenmill.tokens.params import TokenizeParams, TokenizerParams
 from tokenmill.tokens.train_tokenizer import train_tokenizer
 from tokenmill.tokens.unpack import unpack
@@ -440,9 +435,7 @@ def test_zstd_has_a_checksum(prose: Path, bpe_file: Path, tmp_path: Path) -> Non
 
 
 def test_big_ids_are_four_bytes_little_endian() -> None:
-    tokens = insert_end_of_text(
-        np.array([65_536, 100_000, 2**31 - 1], dtype=np.int64), np.array([3]), eot_id=70_000
-    )
+    tokens = np.array([65_536, 100_000, 2**31 - 1, 70_000], dtype="<i4")
     part = pack_module.PackedPart(packed_dtype(1 << 17))
     part.add(pack_module.TokenBatch("train", None, tokens, documents=1, turn_tokens=0, bytes=3))
     part.finish()
@@ -453,19 +446,12 @@ def test_big_ids_are_four_bytes_little_endian() -> None:
 
 
 def test_end_of_text_after_every_end() -> None:
-    assert insert_end_of_text(np.array([5, 6, 7]), np.array([2, 3, 3]), eot_id=0).tolist() == [
-        5,
-        6,
-        0,
-        7,
-        0,
-        0,
-    ]
-    assert insert_end_of_text(np.array([], dtype="<i4"), np.array([0, 0]), eot_id=9).tolist() == [
-        9,
-        9,
-    ]
-    assert insert_end_of_text(np.array([5]), np.array([], dtype=np.int64), eot_id=9).tolist() == [5]
+    ids, offsets = np.array([5, 6, 7], dtype="<i4"), np.array([0, 2, 3, 3])
+    fixed = encoder.Encoder("table", lambda _: (ids, offsets), "", {})
+    ends = np.array([True, True, True])
+    batch = TextBatch("train", None, pl.Series(["ab", "c", ""]), ends, bytes=3)
+    found = pack_module.encode_batch(batch, encoder=fixed, eot_id=0).ids
+    assert (found.tolist(), found.dtype.str) == ([5, 6, 0, 7, 0, 0], "<i4")
 
 
 def test_metadata_names_the_tokenizer(prose: Path, bpe_file: Path, tmp_path: Path) -> None:

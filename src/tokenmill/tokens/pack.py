@@ -14,7 +14,7 @@ import contextlib
 import hashlib
 import itertools
 import json
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
@@ -126,7 +126,7 @@ def pack(
             total=total,
             has_sources=has_sources,
         )
-        with _alone(results, say):
+        with _alone(results):
             done = _pack_all(work, zip(shards.shards(clean), rules, strict=True), executor)
         _refuse_empty_split(done, method, params)
         metadata = TokenMetadata.of(done, **facts)
@@ -157,7 +157,7 @@ def _compare_bytes(metadata: TokenMetadata, clean: Path, total: int) -> None:
 
 
 @contextlib.contextmanager
-def _alone(results: Path, say: Callable[[str], None]) -> Iterator[None]:
+def _alone(results: Path) -> Iterator[None]:
     """Wait until no other run of this project uses the finished shards, which all share."""
     path = results.with_name(f"{results.name}.lock")
     files.refuse_link(path)
@@ -417,25 +417,14 @@ def _cut(documents: pl.Series, batch_bytes: int) -> Iterator[tuple[pl.Series, np
 def encode_batch(batch: TextBatch, *, encoder: Encoder, eot_id: int) -> TokenBatch:
     """Encode a batch, with end-of-text after each document."""
     ids, offsets = encoder.encode_documents(batch.texts)
-    ids = insert_end_of_text(ids, offsets[1:][batch.ends], eot_id)
     return TokenBatch(
         batch.split,
         batch.source,
-        ids,
+        np.insert(ids, offsets[1:][batch.ends], eot_id),
         documents=int(batch.ends.sum()),
         turn_tokens=mark_count(batch.texts),
         bytes=batch.bytes,
     )
-
-
-def insert_end_of_text(ids: np.ndarray, ends: np.ndarray, eot_id: int) -> np.ndarray:
-    """`ids` with `eot_id` inserted before each position in `ends` (sorted; may repeat).
-
-    Example:
-        >>> insert_end_of_text(np.array([5, 6, 7]), np.array([2, 3, 3]), eot_id=0).tolist()
-        [5, 6, 0, 7, 0, 0]
-    """
-    return np.insert(ids, ends, eot_id).astype(DTYPE, copy=False)
 
 
 class PackedPart:
