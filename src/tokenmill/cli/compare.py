@@ -5,7 +5,7 @@ Changed words are marked by colours if the terminal has them, otherwise by signs
 
 import argparse
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -25,8 +25,6 @@ from tokenmill.reports.charts import Chart, Series, line_chart
 from tokenmill.words.units import message
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     from tokenmill.reports.answers import PromptAnswers, Version
     from tokenmill.runs.comparison import ComparedEpoch, ComparedRun, Comparison
 
@@ -83,7 +81,7 @@ def add_arguments(parser: Parser) -> None:
 
 def run(options: argparse.Namespace) -> None:
     """Print the comparison and write the page."""
-    from tokenmill.runs.comparison import Comparison, find_all, find_epochs  # noqa: PLC0415 (pandas)
+    from tokenmill.runs.comparison import Comparison, find_all, find_epochs  # noqa: PLC0415 (pydantic)
 
     if options.all:
         if options.names:
@@ -107,7 +105,7 @@ def run(options: argparse.Namespace) -> None:
 
 def _record(comparison: "Comparison") -> dict[str, Any]:
     """The comparison for programs."""
-    settings = comparison.settings.itertuples(name=None)
+    settings = comparison.settings.items()
     prompts = [
         {
             "prompt": one.question.prompt,
@@ -122,7 +120,7 @@ def _record(comparison: "Comparison") -> dict[str, Any]:
     return {
         "columns": [_column(epoch) for epoch in comparison.epochs],
         "caution": comparison.caution,
-        "settings": [{"name": name, "values": values} for name, *values in settings],
+        "settings": [{"name": name, "values": values} for name, values in settings],
         "prompts": prompts,
     }
 
@@ -177,10 +175,7 @@ def _filters(comparison: "Comparison") -> list[tuple[str, list[Choice]]]:
     if len(comparison.epochs) < 3 or len(comparison.runs) < 2:
         return []
     runs = [epoch.run.name for epoch in comparison.epochs]
-    rows = [
-        ("run", runs),
-        *((name, cells) for name, *cells in comparison.settings.itertuples(name=None)),
-    ]
+    rows = [("run", runs), *comparison.settings.items()]
     return [(name, _choices(comparison, cells)) for name, cells in rows]
 
 
@@ -245,23 +240,24 @@ def _series(
 def print_comparison(comparison: "Comparison", screen: Console) -> None:
     """Print the whole comparison."""
     colours = bool(screen.color_system) and not screen.no_color
-    blocks: list[RenderableType] = [_table("", comparison.measures, comparison.best)]
+    names = comparison.names
+    blocks: list[RenderableType] = [_table(["", *names], comparison.measures, comparison.best)]
     if comparison.best:
         blocks.append(Text(f"{BEST.strip()} the best of its row"))
     if comparison.caution:
         blocks.append(Text(comparison.caution))
-    if not comparison.settings.empty:
-        blocks.append(_table("what differs", comparison.settings, {}))
+    if comparison.settings:
+        blocks.append(_table(["what differs", *names], comparison.settings, {}))
     blocks += [_prompt(prompt, colours=colours) for prompt in comparison.prompts]
     print_blocks([part for block in blocks for part in (Text(), block)][1:], screen)
 
 
-def _table(title: str, table: "pd.DataFrame", best: Mapping[str, Sequence[bool]]) -> Table:
+def _table(head: list[str], rows: dict[str, list[str]], best: dict[str, list[bool]]) -> Table:
     shown = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, header_style="none")
-    shown.add_column(title, overflow="fold")
-    for name in table.columns:
+    shown.add_column(head[0], overflow="fold")
+    for name in head[1:]:
         shown.add_column(_line(name), justify="right", overflow="fold")
-    for name, *cells in table.itertuples(name=None):
+    for name, cells in rows.items():
         marks = best.get(name, [False] * len(cells))
         texts = [BEST * is_best + cell for cell, is_best in zip(cells, marks, strict=True)]
         shown.add_row(_line(name), *map(_line, texts))

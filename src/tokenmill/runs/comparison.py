@@ -11,8 +11,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import pandas as pd
-
 from tokenmill.core import paths
 from tokenmill.core.errors import UserError
 from tokenmill.core.params import PARAMS_FILE, read_yaml
@@ -167,23 +165,22 @@ class Comparison:
         return list({id(epoch.run): epoch.run for epoch in self.epochs}.values())
 
     @property
-    def measures(self) -> pd.DataFrame:
-        """Losses and sizes as text, with a row for each of MEASURES and a column for each epoch.
+    def measures(self) -> dict[str, list[str]]:
+        """Losses and sizes as text, with a row for each of MEASURES and a cell for each epoch.
         Right answers have no row where none are expected."""
         expects = any(epoch.result.expected for epoch in self.epochs)
-        rows = {
+        return {
             name: [measure.write(epoch) for epoch in self.epochs]
             for name, measure in MEASURES.items()
             if expects or name != RIGHT
         }
-        return pd.DataFrame.from_dict(rows, orient="index", columns=self.names)
 
     @property
     def best(self) -> dict[str, list[bool]]:
         """For each measure that can be compared here and differs, which columns have the best
         value."""
         found = {}
-        for name, *cells in self.measures.itertuples(name=None):
+        for name, cells in self.measures.items():
             values = self._compared(name)
             if len(set(values) - {None}) > 1:
                 top = cells[
@@ -204,11 +201,12 @@ class Comparison:
         return [None if loss is None or is_other else loss(one) for one in results]
 
     @functools.cached_property
-    def settings(self) -> pd.DataFrame:
-        """The parameters that differ, as text, with a row for each and a column for each epoch."""
-        table = pd.DataFrame([epoch.run.settings for epoch in self.epochs]).fillna("–").T
-        table.columns = self.names
-        return table.loc[table.nunique(axis=1) > 1]
+    def settings(self) -> dict[str, list[str]]:
+        """The parameters that differ, as text, with a row for each and a cell for each epoch."""
+        settings = [epoch.run.settings for epoch in self.epochs]
+        names = dict.fromkeys(name for one in settings for name in one)
+        rows = {name: [one.get(name, "–") for one in settings] for name in names}
+        return {name: cells for name, cells in rows.items() if len(set(cells)) > 1}
 
     @property
     def caution(self) -> str:
@@ -227,9 +225,7 @@ class Comparison:
 
     @property
     def _has_other_texts(self) -> bool:
-        if any(
-            name.startswith(("tokenize.", "train.validation_bytes")) for name in self.settings.index
-        ):
+        if any(name.startswith(("tokenize.", "train.validation_bytes")) for name in self.settings):
             return True
         # The same text has another hash where it lies in a store, but the same tokens
         tokens = self._hashes(paths.TOKENS)
