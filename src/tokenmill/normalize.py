@@ -121,9 +121,7 @@ def normalize(texts: pl.Series, mode: Mode) -> pl.Series:
     beyond = texts.str.len_bytes() != texts.str.len_chars()
     texts = _change(texts, beyond, lambda some: _steps_1_to_5(some, mode))
     # Rows of ASCII need neither step 4 nor 5.
-    texts = _change(
-        texts, ~beyond, lambda some: _change(some, some.str.contains(_CONTROL), _steps_1_to_3)
-    )
+    texts = _change(texts, ~beyond & texts.str.contains(_CONTROL), _steps_1_to_3)
     texts = _change(texts, texts.str.contains(_EXTRA_BLANKS) | _have(texts, "\t"), _step_6)
     return texts.str.strip_chars(" \t\n")
 
