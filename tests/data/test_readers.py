@@ -4,6 +4,7 @@ import json
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import polars as pl
 import pytest
@@ -391,29 +392,26 @@ def test_a_line_beyond_the_bound_is_not_held():
 # --- text files
 
 UNITS = ("file", "paragraph", "line")
+SHORT_PARTS = patch.multiple(readers, SHORTEST=8, LONGEST=16)
 NASTY = st.text(st.sampled_from("ab é\U0001f600\n\r\t \x00\u2028"), max_size=80).map(str.encode)
 
 
+@SHORT_PARTS
 @given(NASTY, st.lists(st.integers(0, 120)), st.sampled_from(UNITS))
 def test_cutting_the_input_anywhere_gives_the_same_documents(data, cuts, unit):
-    whole = list(documents([data], unit, shortest=8, longest=16))
-    assert list(documents(in_blocks(data, cuts), unit, shortest=8, longest=16)) == whole
-    assert (
-        list(documents(in_blocks(data, list(range(len(data)))), unit, shortest=8, longest=16))
-        == whole
-    )
+    whole = list(documents([data], unit))
+    assert list(documents(in_blocks(data, cuts), unit)) == whole
+    assert list(documents(in_blocks(data, list(range(len(data)))), unit)) == whole
 
 
+@patch.multiple(readers, SHORTEST=5, LONGEST=10)
 @given(NASTY, st.lists(st.integers(0, 120)), st.sampled_from(UNITS), st.integers(1, 60))
 def test_parts_of_text_have_its_documents(data, cuts, unit, size):
-    whole = list(documents([data], unit, shortest=5, longest=10))
+    whole = list(documents([data], unit))
     for blocks in (in_blocks(data, cuts), in_blocks(data, list(range(len(data))))):
-        parts = list(whole_documents(blocks, unit, size, shortest=5, longest=10))
+        parts = list(whole_documents(blocks, unit, size))
         assert b"".join(itertools.chain(*(part.blocks for part in parts))) == data
-        found = (
-            documents(part.blocks, unit, is_cut=part.is_cut, shortest=5, longest=10)
-            for part in parts
-        )
+        found = (documents(part.blocks, unit, is_cut=part.is_cut) for part in parts)
         assert list(itertools.chain(*found)) == whole
 
 
@@ -452,9 +450,10 @@ def test_all_at_once_leaves_invalid_bytes_to_the_reader(unit):
         assert plain_texts(data, parameters(text_file=unit)) is None
 
 
+@SHORT_PARTS
 @given(NASTY)
 def test_parts_of_a_file_are_the_file(data):
-    pieces = list(documents([data], "file", shortest=8, longest=16))
+    pieces = list(documents([data], "file"))
     assert b"".join(pieces) == data
     for piece in pieces:
         piece.decode()
@@ -488,12 +487,14 @@ def test_lines_and_paragraphs_whatever_the_line_end(texts, end):
         (b"x" * 18, [b"x" * 18]),
     ],
 )
+@SHORT_PARTS
 def test_where_a_long_document_is_cut(text, pieces):
-    assert list(documents([text], "file", shortest=8, longest=16)) == pieces
+    assert list(documents([text], "file")) == pieces
 
 
+@SHORT_PARTS
 def test_a_long_line_is_cut_too():
-    assert list(documents([b"ab " * 10 + b"\nnext"], "line", shortest=8, longest=16)) == [
+    assert list(documents([b"ab " * 10 + b"\nnext"], "line")) == [
         b"ab " * 3,
         b"ab " * 3,
         b"ab " * 4,

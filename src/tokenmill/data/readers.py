@@ -126,14 +126,7 @@ def cut_plain_text(
     return whole_documents(blocks, params.text_file, size)
 
 
-def whole_documents(
-    blocks: Iterable[bytes],
-    unit: Unit,
-    size: int,
-    *,
-    shortest: int = SHORTEST,
-    longest: int = LONGEST,
-) -> Iterator[Part]:
+def whole_documents(blocks: Iterable[bytes], unit: Unit, size: int) -> Iterator[Part]:
     """Divide UTF-8 text into parts of about `size` bytes, whose documents are those of the text.
 
     A part ends behind a separator: there no document goes on, wherever documents begin before.
@@ -149,12 +142,9 @@ def whole_documents(
         if held < size:
             continue
         match = separator.search(block) if separator else None
-        if not match and separator and held < size + 2 * longest:
+        if not match and separator and held < size + 2 * LONGEST:
             continue
-        if match:
-            cut = held - len(block) + match.end()
-        else:
-            cut = _complete(b"".join(parts), unit, shortest, longest)[1]
+        cut = held - len(block) + match.end() if match else _complete(b"".join(parts), unit)[1]
         if cut:
             whole, parts = _divided(parts, cut)
             held -= cut
@@ -172,14 +162,7 @@ def _divided(blocks: list[bytes], cut: int) -> tuple[list[bytes], list[bytes]]:
     return [*blocks[:last], blocks[last][:within]], [blocks[last][within:], *blocks[last + 1 :]]
 
 
-def documents(
-    blocks: Iterable[bytes],
-    unit: Unit,
-    *,
-    is_cut: bool = False,
-    shortest: int = SHORTEST,
-    longest: int = LONGEST,
-) -> Iterator[bytes]:
+def documents(blocks: Iterable[bytes], unit: Unit, *, is_cut: bool = False) -> Iterator[bytes]:
     r"""The documents in UTF-8 text that comes in blocks. Empty ones are skipped, but an empty file
     is one document. `is_cut` is that of the text as a part.
 
@@ -191,40 +174,38 @@ def documents(
     found_any = False
     for block in blocks:
         buffer += block
-        spans, end = _complete(buffer, unit, shortest, longest)
+        spans, end = _complete(buffer, unit)
         yield from (buffer[begin:end] for begin, end in spans)
         found_any = found_any or bool(spans)
         buffer = buffer[end:]
     if is_cut:
-        yield from _cut_to_the_end(buffer, unit, shortest, longest)
+        yield from _cut_to_the_end(buffer, unit)
         return
     rest = buffer if unit == "file" else buffer.rstrip()
     if rest or (unit == "file" and not found_any):
         yield rest
 
 
-def _complete(
-    buffer: bytes, unit: Unit, shortest: int, longest: int
-) -> tuple[list[tuple[int, int]], int]:
+def _complete(buffer: bytes, unit: Unit) -> tuple[list[tuple[int, int]], int]:
     """Where the documents that are complete in the buffer begin and end; and where the next one
     begins."""
     skipped, separator = _UNITS[unit]
     spans = []
     begin = _end(skipped, buffer, 0)
-    while (ends := _next(buffer, begin, separator, shortest, longest)) is not None:
+    while (ends := _next(buffer, begin, separator)) is not None:
         spans.append((begin, ends[0]))
         begin = _end(skipped, buffer, ends[1])
     return spans, begin
 
 
-def _cut_to_the_end(buffer: bytes, unit: Unit, shortest: int, longest: int) -> Iterator[bytes]:
+def _cut_to_the_end(buffer: bytes, unit: Unit) -> Iterator[bytes]:
     """The documents of a buffer at whose end one is cut. What follows counts as a letter: where it
     is another character, no cut depends on it."""
     skipped = _UNITS[unit][0]
     text = buffer + b"x"
     begin = 0
     while begin < len(buffer):
-        cut = _cut(text, begin + shortest, min(begin + longest, len(buffer)))
+        cut = _cut(text, begin + SHORTEST, min(begin + LONGEST, len(buffer)))
         yield buffer[begin:cut]
         begin = _end(skipped, text, cut)
 
@@ -234,17 +215,15 @@ def _end(pattern: re.Pattern[bytes], buffer: bytes, start: int) -> int:
     return match.end() if match else start
 
 
-def _next(
-    buffer: bytes, begin: int, separator: re.Pattern[bytes] | None, shortest: int, longest: int
-) -> tuple[int, int] | None:
+def _next(buffer: bytes, begin: int, separator: re.Pattern[bytes] | None) -> tuple[int, int] | None:
     """Where the document at `begin` ends, and where the next one begins; None if the buffer is too
     short to decide."""
-    horizon = begin + longest + 2  # no byte beyond this may decide, or the blocks would matter
+    horizon = begin + LONGEST + 2  # no byte beyond this may decide, or the blocks would matter
     if separator and (match := separator.search(buffer, begin, horizon)):
         return match.span()
     if len(buffer) <= horizon:
         return None
-    cut = _cut(buffer, begin + shortest, begin + longest)
+    cut = _cut(buffer, begin + SHORTEST, begin + LONGEST)
     return cut, cut
 
 
