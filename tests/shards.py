@@ -2,29 +2,29 @@
 
 from collections.abc import Iterable
 from pathlib import Path
+from unittest.mock import patch
 
 import polars as pl
 
 from tokenmill.data.report import Tally
 from tokenmill.data.shard_writer import ShardWriter
 from tokenmill.executor import ThreadExecutor
-from tokenmill.formats.shards import ROW_GROUP_BYTES, SHARD_BYTES
+from tokenmill.formats import shards
 
 
 def write_shards(
     folder: Path,
     batches: Iterable[pl.DataFrame],
     *,
-    shard_bytes: int = SHARD_BYTES,
-    row_group_bytes: int = ROW_GROUP_BYTES,
+    shard_bytes: int = shards.SHARD_BYTES,
+    row_group_bytes: int = shards.ROW_GROUP_BYTES,
 ) -> Tally:
     """Write documents with the columns of SCHEMA to shards in `folder`, and count them."""
     tally = Tally()
     with (
+        patch.object(shards, "ROW_GROUP_BYTES", row_group_bytes),
         ThreadExecutor(threads=1) as executor,
-        ShardWriter(
-            executor, folder, tally, shard_bytes=shard_bytes, row_group_bytes=row_group_bytes
-        ) as writer,
+        ShardWriter(executor, folder, tally, shard_bytes=shard_bytes) as writer,
     ):
         for documents in batches:
             (task,) = executor.start(pl.DataFrame.clone, documents)

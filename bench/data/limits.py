@@ -26,7 +26,7 @@ from tokenmill.data.dedup import SeenHashes
 from tokenmill.data.readers import FORMATS, texts
 from tokenmill.data.report import Tally
 from tokenmill.data.sources import find_sources
-from tokenmill.formats.shards import ROW_GROUP_BYTES, batches, write_shard
+from tokenmill.formats.shards import batches, write_shard
 from tokenmill.formats.token_file import DTYPE, NARROW_DTYPE
 from tokenmill.tokens.pack import compressor
 
@@ -83,7 +83,7 @@ def limits() -> Work:
         with tempfile.TemporaryDirectory() as folder:
             shard = Path(folder, "shard.parquet")
             found["write parquet"] = rate(
-                lambda: write_shard(shard, pl.concat(frames, rechunk=True), ROW_GROUP_BYTES), text
+                lambda: write_shard(shard, pl.concat(frames, rechunk=True)), text
             )
             for name, size in _files(rows, Path(folder)):
                 (source,) = find_sources(Path(folder, name), FORMATS).sources

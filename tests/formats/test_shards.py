@@ -74,7 +74,7 @@ def test_a_shard_that_is_damaged_behind_its_footer_is_refused(tmp_path):
 
 def test_a_shard_without_documents_is_refused(tmp_path):
     """`clean` writes none."""
-    shards.write_shard(shards.shard_file(tmp_path, 0), documents([]), 90)
+    shards.write_shard(shards.shard_file(tmp_path, 0), documents([]))
     with pytest.raises(UserError, match=r"part-00000\.parquet is not a shard"):
         shards.totals(tmp_path)
 

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from tokenmill.core.files import expect, sha256_of
 from tokenmill.data.report import Tally
 from tokenmill.executor import Executor, Task
-from tokenmill.formats.shards import ROW_GROUP_BYTES, SHARD_BYTES, shard_file, write_shard
+from tokenmill.formats.shards import SHARD_BYTES, shard_file, write_shard
 from tokenmill.formats.store import Manifest, Store, StoredShard, write_manifest
 from tokenmill.temporary import temporary_folder
 
@@ -43,7 +43,6 @@ class ShardWriter:
         tally: Tally,
         *,
         shard_bytes: int = SHARD_BYTES,
-        row_group_bytes: int = ROW_GROUP_BYTES,
         store: str | None = None,
     ):
         if store:
@@ -54,7 +53,7 @@ class ShardWriter:
         self._folder = folder.resolve()
         self._tally = tally
         self._shard_bytes = shard_bytes
-        self._write = partial(_write, row_group_bytes=row_group_bytes, store=store)
+        self._write = partial(_write, store=store)
         self._pending: list[tuple[Task, Rows]] = []
         self._held = 0
         self._under_way: deque[tuple[Path, Task]] = deque()
@@ -130,7 +129,7 @@ def _copied(documents: pl.DataFrame, rows: Rows) -> pl.DataFrame:
 
 
 def _write(
-    path: Path, rows: Sequence[Rows], *tables: pl.DataFrame, row_group_bytes: int, store: str | None
+    path: Path, rows: Sequence[Rows], *tables: pl.DataFrame, store: str | None
 ) -> tuple[int, StoredShard | None, Tally]:
     """Write one shard; its size in bytes, what the store has of it, and the counts of its
     documents."""
@@ -140,11 +139,11 @@ def _write(
     tally = Tally()
     tally.add_kept(documents)
     if store is None:
-        write_shard(path, documents, row_group_bytes)
+        write_shard(path, documents)
         return path.stat().st_size, None, tally
     with temporary_folder() as folder:
         copy = folder / path.name
-        footer = write_shard(copy, documents, row_group_bytes)
+        footer = write_shard(copy, documents)
         stored = StoredShard(size=copy.stat().st_size, sha256=sha256_of(copy), footer=footer)
         Store(store).put(copy, stored)
     return stored.size, stored, tally

@@ -43,7 +43,7 @@ DIGITS = 5
 """The fewest digits of the number in a shard's name."""
 
 
-def write_shard(path: Path, shard: pl.DataFrame, row_group_bytes: int) -> dict[str, int]:
+def write_shard(path: Path, shard: pl.DataFrame) -> dict[str, int]:
     """Write documents as one shard, with their totals in its footer, and return these. It appears
     whole or not at all, in a folder that must be there.
 
@@ -52,7 +52,7 @@ def write_shard(path: Path, shard: pl.DataFrame, row_group_bytes: int) -> dict[s
     """
     expect(path.parent)
     size = text_bytes(shard["text"])
-    rows = min(max(1, len(shard) * row_group_bytes // max(1, size)), ROW_GROUP_ROWS)
+    rows = min(max(1, len(shard) * ROW_GROUP_BYTES // max(1, size)), ROW_GROUP_ROWS)
     footer = {
         "format": CLEAN_FORMAT,
         "documents": len(shard),
