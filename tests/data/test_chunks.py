@@ -98,8 +98,9 @@ def test_whole_lines_are_the_same_bytes_cut_at_line_ends(data, size, cut):
     assert all(part.endswith(b"\n") for part in parts[:-1])
 
 
-def test_a_line_over_the_limit_takes_bounded_memory():
+def test_a_line_over_the_limit_takes_bounded_memory(monkeypatch):
     limit = 16 << 20
+    monkeypatch.setattr("tokenmill.data.json_records.MAX_RECORD_BYTES", limit)
 
     def stream():
         yield b'"before"\n'
@@ -107,8 +108,8 @@ def test_a_line_over_the_limit_takes_bounded_memory():
         yield b'\n"after"\n'
 
     tracemalloc.start()
-    parts = whole_lines(stream(), 1 << 20, limit)
-    assert [line for part in parts for line in lines(part, limit)] == [
+    parts = whole_lines(stream(), 1 << 20)
+    assert [line for part in parts for line in lines(part)] == [
         b'"before"',
         None,
         b'"after"',

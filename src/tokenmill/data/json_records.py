@@ -302,19 +302,17 @@ def _value(line: bytes | None) -> Any:
         return json.loads(decode(mark_json_damage(line)), strict=False)
 
 
-def lines(blocks: Iterable[bytes], longest: int = MAX_RECORD_BYTES) -> Iterator[bytes | None]:
+def lines(blocks: Iterable[bytes]) -> Iterator[bytes | None]:
     r"""The lines of a stream that are not empty, without `\n`; None in place of a line over
-    `longest`."""
-    for part in whole_lines(blocks, BLOCK_BYTES, longest):
+    MAX_RECORD_BYTES."""
+    for part in whole_lines(blocks, BLOCK_BYTES):
         found = b"".join(part).split(b"\n")
-        yield from (line if len(line) <= longest else None for line in found if line)
+        yield from (line if len(line) <= MAX_RECORD_BYTES else None for line in found if line)
 
 
-def whole_lines(
-    blocks: Iterable[bytes], size: int, longest: int = MAX_RECORD_BYTES
-) -> Iterator[list[bytes]]:
+def whole_lines(blocks: Iterable[bytes], size: int) -> Iterator[list[bytes]]:
     """Divide a stream into parts of about `size` bytes, each a list of blocks, that end at line
-    ends. Of a line over `longest`, only its start is yielded."""
+    ends. Of a line over MAX_RECORD_BYTES, only its start is yielded."""
     parts: list[bytes] = []
     held = 0
     for block in blocks:
@@ -327,7 +325,7 @@ def whole_lines(
             yield [*parts[:-1], block[:cut]]
             parts = [block[cut:]]
             held = len(block) - cut
-        elif held - len(block) > longest + size:
+        elif held - len(block) > MAX_RECORD_BYTES + size:
             held -= len(parts.pop())
     if held:
         yield parts
