@@ -135,16 +135,12 @@ class Timing:
         self.path = folder / TIMING if folder else None
         self._prices = prices
         self.total = Cost()
-        if self.path:
-            self._continue(self.path)
+        if folder:
+            rows = _all_rows(find_times(folder.parent, folder.name, TIMING))
+            self.total = rows[-1].cost if rows else self.total
+            write_text(folder / TIMING, _timing_table(rows))
         self._tokens = tokens
         self._rate_from = self._cost_from = time.perf_counter()
-
-    def _continue(self, path: Path) -> None:
-        rows = _all_rows(find_times(path.parent.parent, path.parent.name, path.name))
-        if rows:
-            self.total = rows[-1].cost
-        write_text(path, _timing_table(rows))
 
     def interval(self, *, step: int, tokens: int) -> float:
         """Close an interval at `step`, after `tokens` tokens since the run began. Return tokens per
@@ -258,14 +254,10 @@ def epoch_costs(
                 hours=cost.seconds / 3600,
                 currency=currency,
                 flops=flops,
-                utilisation=_share(flops, cost.seconds, peak),
+                utilisation=flops / cost.seconds / peak if peak and cost.seconds else None,
             )
         )
     return costs
-
-
-def _share(flops: float, seconds: float, peak: float | None) -> float | None:
-    return flops / seconds / peak if peak and seconds else None
 
 
 def write_costs(path: Path, costs: Sequence[CostRow]) -> None:
