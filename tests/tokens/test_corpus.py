@@ -3,6 +3,7 @@ budget."""
 
 from collections.abc import Callable
 from pathlib import Path
+from unittest.mock import patch
 
 import numpy as np
 import polars as pl
@@ -59,14 +60,16 @@ def test_segments_of_ordinary_text_are_short(text: str) -> None:
 
 @given(texts=documents, size=st.integers(1, 60))
 def test_segmented_texts_hold_every_document(texts: list[str], size: int) -> None:
-    cut, ends = segmented(pl.Series(texts), size)
+    with patch.object(corpus_module, "SEGMENT_CHARS", size):
+        cut, ends = segmented(pl.Series(texts))
     number = np.cumsum(ends) - ends
     assert ["".join(cut.filter(pl.Series(number == i))) for i in range(len(texts))] == texts
 
 
-def test_only_long_documents_are_cut() -> None:
+def test_only_long_documents_are_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(corpus_module, "SEGMENT_CHARS", 100)
     texts = ["short " * 10, "long " * 400, "short", "longer " * 500, "x" * 400]
-    cut, ends = segmented(pl.Series(texts), 100)
+    cut, ends = segmented(pl.Series(texts))
     assert [text for text in cut if text in texts] == [texts[0], texts[2], texts[4]]
     assert max(len(text) for text in cut if text not in texts) < 110
     assert ends.sum() == len(texts)

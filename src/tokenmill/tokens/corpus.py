@@ -91,12 +91,12 @@ def segments(text: str, size: int) -> Iterator[str]:
     yield text[start:]
 
 
-def segmented(texts: pl.Series, size: int) -> tuple[pl.Series, np.ndarray]:
-    """The documents, of which those over `size` characters are cut into segments, and whether each
-    text ends its document (bool)."""
-    if (texts.str.len_chars() <= size).all():
+def segmented(texts: pl.Series) -> tuple[pl.Series, np.ndarray]:
+    """The documents, of which those over SEGMENT_CHARS are cut into segments, and whether each text
+    ends its document (bool)."""
+    if (texts.str.len_chars() <= SEGMENT_CHARS).all():
         return texts, np.ones(len(texts), dtype=np.bool_)
-    parts = [list(segments(text, size)) for text in texts.to_list()]
+    parts = [list(segments(text, SEGMENT_CHARS)) for text in texts.to_list()]
     ends = np.zeros(sum(map(len, parts)), dtype=np.bool_)
     ends[np.cumsum([len(part) for part in parts]) - 1] = True
     return pl.Series([segment for part in parts for segment in part], dtype=pl.String), ends

@@ -49,7 +49,6 @@ from tokenmill.formats.token_file import (
 )
 from tokenmill.formats.tokenizer import TextTokenizer, read_tokenizer
 from tokenmill.temporary import temporary_folder
-from tokenmill.tokens import corpus
 from tokenmill.tokens.corpus import (
     SplitMethod,
     SplitRule,
@@ -406,7 +405,7 @@ def _cut(documents: pl.Series, batch_bytes: int) -> Iterator[tuple[pl.Series, np
     """The texts of each batch, and whether a document ends with each of them."""
     if documents.is_empty():
         return
-    texts, ends = segmented(documents, corpus.SEGMENT_CHARS)
+    texts, ends = segmented(documents)
     lengths = texts.str.len_bytes().cast(pl.Int64)
     number = ((lengths.cum_sum() - lengths) // batch_bytes).to_numpy()
     first = np.flatnonzero(np.diff(number, prepend=-1)).tolist()
