@@ -5,7 +5,8 @@ import argparse
 from pathlib import Path
 
 from tokenmill.cli.main import Parser
-from tokenmill.words.units import counted, message, size
+from tokenmill.display import say
+from tokenmill.words.units import counted, size
 
 EXAMPLES = """\
   tokenmill publish                        all epochs, to site/index.html; open it in a browser
@@ -52,8 +53,4 @@ def run(options: argparse.Namespace) -> None:
         if site.files
         else ""
     )
-    print(
-        message(
-            f"{site.page}: {counted(len(site.epochs), 'epoch')}, {size(site.page_bytes)}{beside}"
-        )
-    )
+    say(f"{site.page}: {counted(len(site.epochs), 'epoch')}, {size(site.page_bytes)}{beside}")
