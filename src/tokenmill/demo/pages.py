@@ -18,7 +18,8 @@ from tokenmill.core.errors import UserError
 from tokenmill.core.files import sha256_of
 from tokenmill.core.params import typed_mode
 from tokenmill.demo.models import Models, Offer
-from tokenmill.formats.token_index import METADATA_FILE, read_index_metadata
+from tokenmill.formats.token_file import METADATA_FILE
+from tokenmill.formats.token_index import read_index_metadata
 from tokenmill.formats.tokenizer import read_tokenizer
 from tokenmill.model.manifest import WEIGHTS, read_manifest
 from tokenmill.publish.cleaning import cleaning_rules

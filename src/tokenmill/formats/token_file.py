@@ -222,7 +222,7 @@ def token_file(folder: Path, split: Split) -> Path:
     return folder / f"{split}.bin"
 
 
-def write_metadata(folder: Path, metadata: TokenMetadata) -> None:
+def write_metadata(folder: Path, metadata: Section) -> None:
     """Write metadata.json; call it last, so that a folder with a metadata.json is complete."""
     files.write_json(folder / METADATA_FILE, metadata.model_dump())
 

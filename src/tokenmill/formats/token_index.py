@@ -20,12 +20,12 @@ from typing import Annotated, Literal
 import numpy as np
 from pydantic import Field, model_validator
 
-from tokenmill.core import files
 from tokenmill.core.errors import UserError
 from tokenmill.core.params import Section
 from tokenmill.core.paths import way_out
 from tokenmill.formats.records import read_record
 from tokenmill.formats.token_file import (
+    METADATA_FILE,
     Count,
     Sha256,
     Size,
@@ -34,8 +34,6 @@ from tokenmill.formats.token_file import (
     open_tokens,
     read_metadata,
 )
-
-METADATA_FILE = "metadata.json"
 
 INDEX_FORMAT: Literal[1] = 1
 """The version of the format. It is raised when the same tokens would give other files. Readers
@@ -143,11 +141,6 @@ class TokenIndex:
     @cached_property
     def _first_documents(self) -> np.ndarray:
         return np.array([source.first_document for source in self.metadata.sources])
-
-
-def write_metadata(folder: Path, metadata: IndexMetadata) -> None:
-    """Write metadata.json; call it last, so that a folder with a metadata.json is complete."""
-    files.write_json(folder / METADATA_FILE, metadata.model_dump())
 
 
 def read_index_metadata(folder: Path) -> IndexMetadata:

@@ -18,7 +18,13 @@ from tokenmill.display import Progress
 from tokenmill.executor import ThreadExecutor
 from tokenmill.formats import shards
 from tokenmill.formats.store import ShardFile
-from tokenmill.formats.token_file import check_tokenizer, document_ends, open_tokens, read_metadata
+from tokenmill.formats.token_file import (
+    check_tokenizer,
+    document_ends,
+    open_tokens,
+    read_metadata,
+    write_metadata,
+)
 from tokenmill.formats.token_index import (
     DOCUMENT_DTYPE,
     DOCUMENTS_FILE,
@@ -28,7 +34,6 @@ from tokenmill.formats.token_index import (
     IndexMetadata,
     Source,
     SuffixArray,
-    write_metadata,
 )
 from tokenmill.formats.tokenizer import read_tokenizer
 from tokenmill.tokens.corpus import (
