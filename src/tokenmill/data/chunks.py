@@ -232,7 +232,7 @@ def _read_blocks(
 
 
 def _of_file(source: Source, texts: Iterable[str]) -> Texts:
-    found = texts if isinstance(texts, pl.Series) else _strings("text", texts)
+    found = texts if isinstance(texts, pl.Series) else pl.Series(list(texts), dtype=pl.String)
     return found, pl.repeat(source.name, len(found), dtype=pl.String, eager=True)
 
 
@@ -240,12 +240,8 @@ def _columns(pairs: list[tuple[str, str]]) -> Texts:
     """Texts and their files as columns. The list is emptied, so that the texts are not held
     twice."""
     columns = (
-        _strings("text", (text for text, _ in pairs)),
-        _strings("source", (name for _, name in pairs)),
+        pl.Series([text for text, _ in pairs], dtype=pl.String),
+        pl.Series([name for _, name in pairs], dtype=pl.String),
     )
     pairs.clear()
     return columns
-
-
-def _strings(name: str, values: Iterable[str]) -> pl.Series:
-    return pl.Series(name, list(values), dtype=pl.String)
