@@ -99,6 +99,17 @@ def test_input_reaches_git(repository: Path) -> None:
     assert git.execute(repository, "cat-file", "blob", blob) == "é"
 
 
+def test_gits_environment_is_the_users(monkeypatch: pytest.MonkeyPatch) -> None:
+    kept = {"GIT_CONFIG_GLOBAL": "/a", "GIT_AUTHOR_NAME": "Ada", "GIT_COMMITTER_EMAIL": "a@b"}
+    others = ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_OBJECT_DIRECTORY", "GIT_NAMESPACE")
+    for name, value in (kept | dict.fromkeys(others, "/other")).items():
+        monkeypatch.setenv(name, value)
+    found = git.own_environment()
+    assert kept.items() <= found.items()
+    assert not found.keys() & set(others)
+    assert found["PATH"] == os.environ["PATH"]
+
+
 def test_the_environment_leads_to_no_other_repository(
     repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

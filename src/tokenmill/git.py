@@ -1,5 +1,6 @@
 """Run git, and ask it about a project."""
 
+import os
 import re
 import subprocess
 from collections.abc import Sequence
@@ -7,7 +8,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from shlex import quote
 
-from tokenmill.core import paths
 from tokenmill.core.errors import UserError
 
 EXPERIMENTS = "refs/exps/"
@@ -18,6 +18,19 @@ digits>/<name>."""
 NO_EXPERIMENTS = ("apply", "celery", "exec", "stash", "temp")
 """The other names below refs/exps, for what DVC applied, queued, runs or stashed
 (`dvc.repo.experiments.refs`)."""
+
+OF_THE_USER = ("GIT_CONFIG_", "GIT_AUTHOR_", "GIT_COMMITTER_", "GIT_CEILING_DIRECTORIES")
+"""Variables of git that name no repository: who the user is, and where to stop looking for one."""
+
+
+def own_environment() -> dict[str, str]:
+    """The environment without the variables of git that lead to another repository, as a hook of
+    git sets them."""
+    return {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith("GIT_") or name.startswith(OF_THE_USER)
+    }
 
 
 def execute(root: Path, *arguments: str, stdin: str = "") -> str:
@@ -62,7 +75,7 @@ def _run(
             input=stdin.encode(),
             capture_output=True,
             check=False,
-            env=paths.own_environment(),
+            env=own_environment(),
         )
     except FileNotFoundError:
         raise UserError("there is no `git` on the PATH; install git.") from None

@@ -14,8 +14,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from tokenmill import byte_code
-from tokenmill.core import paths
+from tokenmill import byte_code, git
 from tokenmill.core.errors import UserError
 from tokenmill.core.files import DISK_FULL
 from tokenmill.process import end_with_dvc
@@ -89,7 +88,7 @@ def _replace_unknown_characters() -> None:
 
 def _leave_other_repositories() -> None:
     """Forget what leads git, or DVC in this process, to another repository."""
-    for name in os.environ.keys() - paths.own_environment().keys():
+    for name in os.environ.keys() - git.own_environment().keys():
         del os.environ[name]
 
 

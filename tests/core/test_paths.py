@@ -1,6 +1,5 @@
 """Which repository a stage or command works on: that in which it runs."""
 
-import os
 from pathlib import Path
 
 import pytest
@@ -31,17 +30,6 @@ def test_the_environment_names_no_other_repository(
     monkeypatch.setenv("DVC_ROOT", str(tmp_path / "other"))
     monkeypatch.chdir(tmp_path)
     assert paths.resume_root() == Path(".resume")
-
-
-def test_gits_environment_is_the_users(monkeypatch: pytest.MonkeyPatch) -> None:
-    kept = {"GIT_CONFIG_GLOBAL": "/a", "GIT_AUTHOR_NAME": "Ada", "GIT_COMMITTER_EMAIL": "a@b"}
-    others = ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_OBJECT_DIRECTORY", "GIT_NAMESPACE")
-    for name, value in (kept | dict.fromkeys(others, "/other")).items():
-        monkeypatch.setenv(name, value)
-    found = paths.own_environment()
-    assert kept.items() <= found.items()
-    assert not found.keys() & set(others)
-    assert found["PATH"] == os.environ["PATH"]
 
 
 def test_folders_of_stages_are_those_of_dvc_yaml() -> None:

@@ -61,9 +61,6 @@ COPIES = Path(".dvc/tmp/exps")
 """Where DVC runs the experiments of a queue, each in a copy of the repository; those with `--temp`
 in `standalone/`."""
 
-OF_THE_USER = ("GIT_CONFIG_", "GIT_AUTHOR_", "GIT_COMMITTER_", "GIT_CEILING_DIRECTORIES")
-"""Variables of git that name no repository: who the user is, and where to stop looking for one."""
-
 
 def main_root() -> Path:
     """The main repository: the current folder, unless that is in a copy in which DVC runs an
@@ -148,13 +145,3 @@ def way_out(path: Path) -> str:
     if ".resume" in below:
         return "`dvc repro` makes it again"
     return "bring it again from where it is from"
-
-
-def own_environment() -> dict[str, str]:
-    """The environment without the variables of git that lead to another repository, as a hook of
-    git sets them."""
-    return {
-        name: value
-        for name, value in os.environ.items()
-        if not name.startswith("GIT_") or name.startswith(OF_THE_USER)
-    }
