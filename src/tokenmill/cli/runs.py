@@ -332,13 +332,12 @@ def _fingerprint(repo: "Repo", model: str) -> str | None:
 
 
 def _print(runs: "pd.DataFrame") -> None:
-    shown = [("run", "val loss", "bits/byte", "right", "time", "tokens/s", "cost")]
-    shown += [_cells(row.dropna().to_dict()) for _, row in runs.iterrows()]
+    known = [row.dropna().to_dict() for _, row in runs.iterrows()]
+    head = ("run", "val loss", "bits/byte", "right", "time", "tokens/s", "cost")
+    shown = [head, *map(_cells, known)]
     widths = [max(map(len, column)) for column in zip(*shown, strict=True)]
-    changes = [
-        ": ".join(filter(None, each)) for each in zip(runs["state"], runs["changed"], strict=True)
-    ]
-    tuned = [_finetuned(row.dropna().to_dict()) for _, row in runs.iterrows()]
+    changes = [": ".join(filter(None, (row["state"], row["changed"]))) for row in known]
+    tuned = map(_finetuned, known)
     for (name, *numbers), *below in zip(shown, ["", *changes], ["", *tuned], strict=True):
         cells = [cell.rjust(width) for cell, width in zip(numbers, widths[1:], strict=True)]
         console().print("  ".join([name.ljust(widths[0]), *cells]).rstrip(), soft_wrap=True)
