@@ -276,7 +276,7 @@ def fit(corpus: Corpus, params: AllParams, *, seconds: float, step_seconds: Step
         UserError: the smallest model cannot read the text once in this time or does not fit memory,
             or the text is shorter than its context.
     """
-    step_seconds = _WithoutTooLarge(step_seconds)
+    search = _Search(params, seconds, step_seconds)
 
     @functools.cache
     def tokenized(vocabulary: int) -> TokenizedText:
@@ -284,7 +284,7 @@ def fit(corpus: Corpus, params: AllParams, *, seconds: float, step_seconds: Step
 
     text = tokenized(vocabulary_for(corpus.text_bytes))
     while True:
-        work = _best(list(_proposals(params, text, seconds, step_seconds)))
+        work = _best(list(search.proposals(text)))
         if text.vocabulary <= CHEAPEST:
             break
         half = tokenized(text.vocabulary // 2)
@@ -292,78 +292,107 @@ def fit(corpus: Corpus, params: AllParams, *, seconds: float, step_seconds: Step
             break
         text = half
     if not work:
-        raise UserError(_why_none(params, text, seconds, step_seconds))
+        raise UserError(search.why_none(text))
     if text.vocabulary < LARGEST_VOCABULARY:
         twice = tokenized(2 * text.vocabulary)
         if _is_worth_its_work(twice, text, work.config):
             shape = work.config.n_layer, work.config.n_embd
-            if larger := _proposal(params, twice, seconds, step_seconds, shape=shape):
+            if larger := search.proposal(twice, shape):
                 text, work = twice, larger
-    work = _next_larger(params, text, seconds, step_seconds, work)
+    work = search.next_larger(text, work)
     warmup = min(20, work.steps // 10)
     work = _changed(work, schedule=work.train.schedule.model_copy(update={"warmup_steps": warmup}))
-    promised = epoch_seconds(work, text, step_seconds(work)) * work.train.epochs
-    return Fit(work, text, promised, step_seconds.too_large.get(text.vocabulary))
+    promised = search.epoch_seconds(work, text) * work.train.epochs
+    return Fit(work, text, promised, search.too_large.get(text.vocabulary))
 
 
 @dataclass(frozen=True)
-class _WithoutTooLarge:
-    """The seconds of a step; without end for a model that memory does not hold, so that no time
-    suffices for it."""
+class _Search:
+    """The trainings that so many seconds allow on one machine."""
 
-    step_seconds: StepSeconds
+    params: AllParams
+    seconds: float
+    timed: StepSeconds
     too_large: dict[int, str] = field(default_factory=dict)
     """Why the smallest model with a vocabulary of so many entries did not fit."""
 
-    def __call__(self, work: Workload) -> float:
+    def step_seconds(self, work: Workload) -> float:
+        """The seconds of a step; without end for a model that memory does not hold, so that no time
+        suffices for it."""
         try:
-            return self.step_seconds(work)
+            return self.timed(work)
         except TooLargeError as error:
             self.too_large.setdefault(work.config.vocab_size, str(error))
             return math.inf
 
+    def epoch_seconds(self, work: Workload, text: TokenizedText) -> float:
+        """The seconds of an epoch and its validation."""
+        return epoch_seconds(work, text, self.step_seconds(work))
 
-def _why_none(
-    params: AllParams, text: TokenizedText, seconds: float, step_seconds: _WithoutTooLarge
-) -> str:
-    """Why there is no proposal: even the smallest model does not suit the text, the memory or the
-    time."""
-    smallest = workload(params, text, *LADDER[0])
-    if not smallest.sequences:
-        return (
-            f"data.raw ({params.data.raw}) has {counted(text.train_tokens, 'token')} to train on, "
-            f"not enough for a sequence of {smallest.config.context_length}; add text."
+    def proposals(self, text: TokenizedText) -> Iterator[Workload]:
+        """Yield trainings that read the text at least once, from the smallest model up, until they
+        learn less in this time."""
+        lowest = math.inf
+        for shape in LADDER:
+            work = self.proposal(text, shape)
+            if not work:
+                return
+            yield work
+            loss = predicted_loss(work)
+            lowest = min(lowest, loss)
+            if loss > GIVE_UP * lowest:
+                return
+
+    def proposal(self, text: TokenizedText, shape: tuple[int, int]) -> Workload | None:
+        """The training of a model of so many layers and this width; None if it cannot read the text
+        once, or the text is shorter than its context."""
+        work = workload(self.params, text, *shape)
+        if not work.sequences:
+            return None
+        work = self._batched(work)
+        epochs = min(most_epochs(work), int(self.seconds / self.epoch_seconds(work, text)))
+        return _changed(work, epochs=epochs) if epochs else None
+
+    def next_larger(self, text: TokenizedText, work: Workload) -> Workload:
+        """The training of the next larger model if it is not too large for the text and reads it
+        often enough, else `work`."""
+        rung = LADDER.index((work.config.n_layer, work.config.n_embd)) + 1
+        larger = self.proposal(text, LADDER[rung]) if rung < len(LADDER) else None
+        if not larger or parameters_per_token(larger) > LARGEST:
+            return work
+        return larger if larger.train.epochs >= READ_BY_LARGER else work
+
+    def why_none(self, text: TokenizedText) -> str:
+        """Why there is no proposal: even the smallest model does not suit the text, the memory or
+        the time."""
+        smallest = workload(self.params, text, *LADDER[0])
+        if not smallest.sequences:
+            return (
+                f"data.raw ({self.params.data.raw}) has {counted(text.train_tokens, 'token')} to "
+                f"train on, not enough for a sequence of {smallest.config.context_length}; add "
+                "text."
+            )
+        needed = self.epoch_seconds(self._batched(smallest), text)
+        return self.too_large.get(text.vocabulary) or (
+            f"one pass of the smallest model over this text takes {duration(needed)}; give more "
+            "time, or less text."
         )
-    smallest = _batched(smallest, step_seconds, seconds)
-    needed = epoch_seconds(smallest, text, step_seconds(smallest))
-    return step_seconds.too_large.get(text.vocabulary) or (
-        f"one pass of the smallest model over this text takes {duration(needed)}; give more time, "
-        "or less text."
-    )
+
+    def _batched(self, work: Workload) -> Workload:
+        """The training with the batch that suits the operations of this machine in the time, and
+        the text."""
+        most = most_epochs(work) * work.tokens
+        tokens = min(work.tokens_per_step * self.seconds / self.step_seconds(work), most)
+        operations = tokens * flops_per_token(work.config)
+        of_step = min(batch_tokens_for(operations), tokens / ENOUGH_STEPS)
+        sequences = _power_of_two(of_step / work.config.context_length)
+        return _changed(work, batch_size=max(4, sequences))
 
 
 def _best(proposals: list[Workload]) -> Workload | None:
     """The smallest model whose loss is nearly the lowest."""
     lowest = min(map(predicted_loss, proposals), default=math.inf)
     return next((work for work in proposals if predicted_loss(work) <= NEARLY * lowest), None)
-
-
-def _next_larger(
-    params: AllParams,
-    text: TokenizedText,
-    seconds: float,
-    step_seconds: StepSeconds,
-    work: Workload,
-) -> Workload:
-    """The training of the next larger model if it is not too large for the text and reads it often
-    enough, else `work`."""
-    rung = LADDER.index((work.config.n_layer, work.config.n_embd)) + 1
-    if rung == len(LADDER):
-        return work
-    larger = _proposal(params, text, seconds, step_seconds, shape=LADDER[rung])
-    if not larger or larger.train.epochs < READ_BY_LARGER or parameters_per_token(larger) > LARGEST:
-        return work
-    return larger
 
 
 def _is_worth_its_work(larger: TokenizedText, smaller: TokenizedText, config: ModelConfig) -> bool:
@@ -374,41 +403,6 @@ def _is_worth_its_work(larger: TokenizedText, smaller: TokenizedText, config: Mo
     )
     saved = 1 - smaller.bytes_per_token / larger.bytes_per_token
     return saved > WORTH_ITS_WORK * (work / less - 1)
-
-
-def _proposals(
-    params: AllParams, text: TokenizedText, seconds: float, step_seconds: StepSeconds
-) -> Iterator[Workload]:
-    """Yield trainings that read the text at least once, from the smallest model up, until they
-    learn less in this time."""
-    lowest = math.inf
-    for shape in LADDER:
-        work = _proposal(params, text, seconds, step_seconds, shape=shape)
-        if not work:
-            return
-        yield work
-        loss = predicted_loss(work)
-        lowest = min(lowest, loss)
-        if loss > GIVE_UP * lowest:
-            return
-
-
-def _proposal(
-    params: AllParams,
-    text: TokenizedText,
-    seconds: float,
-    step_seconds: StepSeconds,
-    *,
-    shape: tuple[int, int],
-) -> Workload | None:
-    """The training of a model of so many layers and this width; None if it cannot read the text
-    once, or the text is shorter than its context."""
-    work = workload(params, text, *shape)
-    if not work.sequences:
-        return None
-    work = _batched(work, step_seconds, seconds)
-    epochs = min(most_epochs(work), int(seconds / epoch_seconds(work, text, step_seconds(work))))
-    return _changed(work, epochs=epochs) if epochs else None
 
 
 def parameters_per_token(work: Workload) -> float:
@@ -494,15 +488,6 @@ def workload(params: AllParams, text: TokenizedText, layers: int, width: int) ->
         update=TRAINED_WITH | {"learning_rate": auto_learning_rate(config, "muon")}
     )
     return Workload(config, train, text.train_tokens)
-
-
-def _batched(work: Workload, step_seconds: StepSeconds, seconds: float) -> Workload:
-    """The training with the batch that suits the operations of this machine in the time, and the
-    text."""
-    most = most_epochs(work) * work.tokens
-    tokens = min(work.tokens_per_step * seconds / step_seconds(work), most)
-    of_step = min(batch_tokens_for(tokens * flops_per_token(work.config)), tokens / ENOUGH_STEPS)
-    return _changed(work, batch_size=max(4, _power_of_two(of_step / work.config.context_length)))
 
 
 def _changed(work: Workload, **changes: object) -> Workload:
