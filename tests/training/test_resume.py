@@ -12,7 +12,7 @@ from tokenmill.model.gpt import build
 from tokenmill.training.checkpoint import RESUMABLE_KEYS, CheckpointStore
 from tokenmill.training.history import RunState, ValidationRow
 from tokenmill.training.params import TrainParams
-from tokenmill.training.resume import ResumePoint, fill_from_previous, find_resume_point
+from tokenmill.training.resume import fill_from_previous, find_checkpoint
 
 PER_EPOCH = 10
 EVERY_5 = {"validate_every_steps": 5}
@@ -35,41 +35,44 @@ def store_of(
     return store
 
 
-def find(store: CheckpointStore, train: TrainParams) -> ResumePoint:
-    return find_resume_point(store, workload(train, steps_per_epoch=PER_EPOCH), say=print)
-
-
-def step_of(point: ResumePoint) -> int | None:
-    return point.checkpoint.step if point.checkpoint else None
+def find(store: CheckpointStore, train: TrainParams) -> tuple[int | None, str]:
+    """The step from which training continues, None for its start, and the last thing it says."""
+    said = [""]
+    work = workload(train, steps_per_epoch=PER_EPOCH)
+    checkpoint = find_checkpoint(store, work, say=said.append)
+    return checkpoint.step if checkpoint else None, said[-1]
 
 
 def test_empty_store_starts_from_scratch(tmp_path: Path):
-    point = find(CheckpointStore(tmp_path / "none"), params(4))
-    assert (step_of(point), point.sentence) == (None, "starting from scratch")
+    assert find(CheckpointStore(tmp_path / "none"), params(4)) == (None, "")
 
 
 @pytest.mark.parametrize("kind", ["constant", "wsd", "cosine"])
 def test_same_run_continues_from_its_newest_checkpoint(tmp_path: Path, kind: str):
-    point = find(store_of(tmp_path / "run", params(4, type=kind), 20, 35), params(4, type=kind))
-    assert step_of(point) == 35
-    assert point.sentence == "continuing from step 35 of 40: 3.5 epochs done, 0.5 to go"
+    step, said = find(
+        store_of(tmp_path / "run", params(4, type=kind), 20, 35), params(4, type=kind)
+    )
+    assert step == 35
+    assert said == "continuing from step 35 of 40: 3.5 epochs done, 0.5 to go"
 
 
 @pytest.mark.parametrize(
     "schedule", [{"type": "constant"}, {"type": "cosine", "horizon_epochs": 4}]
 )
 def test_more_epochs_continue_from_the_end_if_rates_agree(tmp_path: Path, schedule: dict[str, Any]):
-    point = find(store_of(tmp_path / "run", params(4, **schedule), 35, 40), params(6, **schedule))
-    assert step_of(point) == 40
-    assert "4 epochs done, 2 to go" in point.sentence
+    step, said = find(
+        store_of(tmp_path / "run", params(4, **schedule), 35, 40), params(6, **schedule)
+    )
+    assert step == 40
+    assert "4 epochs done, 2 to go" in said
 
 
 def test_wsd_continues_from_before_the_decay(tmp_path: Path):
     four = params(4, type="wsd")
     six = params(6, type="wsd")
-    point = find(store_of(tmp_path / "run", four, 30, 38, 40), six)
-    assert step_of(point) == 30
-    assert "the decay of 4 epochs had not begun" in point.sentence
+    step, said = find(store_of(tmp_path / "run", four, 30, 38, 40), six)
+    assert step == 30
+    assert "the decay of 4 epochs had not begun" in said
 
 
 @pytest.mark.parametrize(
@@ -91,42 +94,42 @@ def test_epochs_of_a_decay_are_those_of_its_run(
     old, new = (params(epochs, type="wsd") for epochs in (before, now))
     begin = workload(old, steps_per_epoch=PER_EPOCH).pre_decay_step
     assert begin
-    point = find(store_of(tmp_path / "run", old, begin, last), new)
-    assert point.sentence.endswith(words)
+    _, said = find(store_of(tmp_path / "run", old, begin, last), new)
+    assert said.endswith(words)
 
 
 def test_cosine_continues_inexactly_and_says_so(tmp_path: Path):
     four = params(4, type="cosine")
     six = params(6, type="cosine")
-    point = find(store_of(tmp_path / "run", four, 30, 40), six)
-    assert step_of(point) == 40
-    assert "the result differs from a run in one go" in point.sentence
-    assert "train.schedule.horizon_epochs" in point.sentence
+    step, said = find(store_of(tmp_path / "run", four, 30, 40), six)
+    assert step == 40
+    assert "the result differs from a run in one go" in said
+    assert "train.schedule.horizon_epochs" in said
 
 
 def test_cosine_names_the_horizon_of_the_steps_before(tmp_path: Path):
     before = params(2, type="cosine", horizon_epochs=8)
     now = params(4, type="cosine", horizon_epochs=6)
-    point = find(store_of(tmp_path / "run", before, 20), now)
-    assert step_of(point) == 20
-    assert "over 6 epochs; the steps before followed one over 8," in point.sentence
+    step, said = find(store_of(tmp_path / "run", before, 20), now)
+    assert step == 20
+    assert "over 6 epochs; the steps before followed one over 8," in said
 
 
 def test_cosine_is_exact_while_it_warms_up(tmp_path: Path):
     four = params(4, type="cosine")
     six = params(6, type="cosine")
-    point = find(store_of(tmp_path / "run", four, 2), six)
-    assert step_of(point) == 2
-    assert "differs" not in point.sentence
+    step, said = find(store_of(tmp_path / "run", four, 2), six)
+    assert step == 2
+    assert "differs" not in said
 
 
 def test_checkpoints_beyond_the_end_are_ignored(tmp_path: Path):
     store = store_of(tmp_path / "run", params(4), 15, 20, 21, 40)
-    assert step_of(find(store, params(2))) == 20
-    assert step_of(find(store_of(tmp_path / "other", params(4), 30, 40), params(2))) is None
+    assert find(store, params(2))[0] == 20
+    assert find(store_of(tmp_path / "other", params(4), 30, 40), params(2))[0] is None
     four, two = (train_params(epochs=epochs, target_loss=3.0) for epochs in (4, 2))
     ended = store_of(tmp_path / "ended", four, 35, validated=[35])
-    assert step_of(find(ended, two)) is None
+    assert find(ended, two)[0] is None
 
 
 @pytest.mark.parametrize(
@@ -157,25 +160,25 @@ def test_a_run_that_may_have_missed_its_end_is_another(
     """With a target and without an interval, validations come where the target is expected."""
     before = train_params(epochs=4, **then)
     store = store_of(tmp_path / "run", before, 20, validated=validated)
-    assert step_of(find(store, train_params(epochs=4, **now))) == step
+    assert find(store, train_params(epochs=4, **now))[0] == step
 
 
 @pytest.mark.parametrize("kind", ["wsd", "cosine"])
 def test_fewer_epochs_are_another_run_unless_exact(tmp_path: Path, kind: str):
     six = params(6, type=kind)
     four = params(4, type=kind)
-    assert step_of(find(store_of(tmp_path / "run", six, 38, 40), four)) is None
+    assert find(store_of(tmp_path / "run", six, 38, 40), four)[0] is None
 
 
 def test_another_horizon_is_another_run(tmp_path: Path):
     before, now = (params(4, type="cosine", horizon_epochs=n) for n in (4, 8))
-    assert step_of(find(store_of(tmp_path / "run", before, 40), now)) is None
+    assert find(store_of(tmp_path / "run", before, 40), now)[0] is None
 
 
 def test_horizon_written_out_continues(tmp_path: Path):
     before = params(4, type="wsd")
     now = params(4, type="wsd", horizon_epochs=4)
-    assert step_of(find(store_of(tmp_path / "run", before, 30, 40), now)) == 40
+    assert find(store_of(tmp_path / "run", before, 30, 40), now)[0] == 40
 
 
 def test_without_dvc_training_starts_from_scratch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

@@ -65,7 +65,7 @@ class ResumableSchedule(BaseModel):
 
 class Resumable(BaseModel):
     """The parameters of `train` that a run may change and still continue from its checkpoints;
-    `find_resume_point` decides from which one."""
+    `find_checkpoint` decides from which one."""
 
     epochs: int = Field(ge=1)
     schedule: ResumableSchedule

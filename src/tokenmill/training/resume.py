@@ -7,7 +7,6 @@ remote still holds it; on another machine there is nothing else.
 
 import shutil
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, cast
 
@@ -29,27 +28,13 @@ if TYPE_CHECKING:
 Say = Callable[[str], None]
 
 
-@dataclass(frozen=True)
-class ResumePoint:
-    """The point from which a run continues, and a sentence that says so."""
-
-    checkpoint: Checkpoint | None
-    """The checkpoint to continue from; None to start from scratch."""
-    sentence: str
-
-    @property
-    def step(self) -> int:
-        """The number of optimizer steps already done."""
-        return self.checkpoint.step if self.checkpoint else 0
-
-
-def find_resume_point(store: CheckpointStore, work: Workload, *, say: Say) -> ResumePoint:
+def find_checkpoint(store: CheckpointStore, work: Workload, *, say: Say) -> Checkpoint | None:
     """Find the newest exact checkpoint; else the newest one of a run over fewer epochs, or of one
-    that continued from such a checkpoint; else none.
+    that continued from such a checkpoint; else none. Say where training continues.
 
     A checkpoint is exact if every step that led to it has the same learning rate under today's
     parameters. With a schedule over all epochs (cosine), more epochs change the rates from early
-    on. Then the run continues from the newest checkpoint with the new rates, and the sentence says
+    on. Then the run continues from the newest checkpoint with the new rates, and a sentence says
     that the result differs from a run in one go. So do those of all later runs.
 
     Fewer epochs, or only another horizon, are another run, which starts before all such
@@ -59,24 +44,24 @@ def find_resume_point(store: CheckpointStore, work: Workload, *, say: Say) -> Re
     train = work.train
     exact, newest = _candidates(store.checkpoints(say), work)
     if exact:
-        return ResumePoint(exact, _exact_sentence(exact, newest, work))
-    if newest is None:
-        return ResumePoint(None, "starting from scratch")
+        say(_exact_sentence(exact, newest, work))
+    if exact or newest is None:
+        return exact
     before, now = params_at_checkpoint(train, newest).horizon, train.horizon
     differs = "earlier steps followed another one"
     if before != now:
         differs = f"the steps before followed one over {before:,}"
-    return ResumePoint(
-        newest,
+    say(
         f"continuing from step {newest.step:,} of {work.steps:,} with the learning rates of a "
         f"{train.schedule.type} schedule over {now:,} epochs; {differs}, so the result differs "
         "from a run in one go. For an exact continuation use train.schedule.type constant, power "
-        "or wsd, or fix train.schedule.horizon_epochs",
+        "or wsd, or fix train.schedule.horizon_epochs"
     )
+    return newest
 
 
 def best_checkpoint(checkpoints: Iterable[Checkpoint], work: Workload) -> Checkpoint | None:
-    """The checkpoint, of some that come newest first, from which `find_resume_point` continues."""
+    """The checkpoint, of some that come newest first, from which `find_checkpoint` continues."""
     exact, newest = _candidates(checkpoints, work)
     return exact or newest
 

@@ -24,7 +24,7 @@ from tokenmill.model.device import (
 from tokenmill.model.gpt import GPT
 from tokenmill.model.manifest import Manifest
 from tokenmill.training.async_checkpoint import AsyncCheckpointer
-from tokenmill.training.checkpoint import CheckpointStore, export_model, prune_runs
+from tokenmill.training.checkpoint import Checkpoint, CheckpointStore, export_model, prune_runs
 from tokenmill.training.compile import (
     Compilation,
     choose_compilation,
@@ -39,12 +39,7 @@ from tokenmill.training.memory import FittingMicroBatch
 from tokenmill.training.mirror import Mirror, mirrored
 from tokenmill.training.optimizer import Optimizer
 from tokenmill.training.params import OPTIMIZERS, RuntimeParams, TrainParams
-from tokenmill.training.resume import (
-    ResumePoint,
-    best_checkpoint,
-    fill_from_previous,
-    find_resume_point,
-)
+from tokenmill.training.resume import best_checkpoint, fill_from_previous, find_checkpoint
 from tokenmill.training.schedule import Workload
 from tokenmill.training.size import flops_per_token
 from tokenmill.words.units import counted
@@ -205,25 +200,26 @@ def open_training(
 ) -> Training:
     """Find where the run continues, say so, and load everything from that point."""
     work, runtime, group = job.work, setup.runtime, setup.group
-    point = ResumePoint(None, "")
-    if group.is_main:
-        point = find_resume_point(store, work, say=display.say)
-    display.say(point.sentence if point.checkpoint else f"starting from {job.origin}")
+    checkpoint = find_checkpoint(store, work, say=display.say) if group.is_main else None
+    if not checkpoint:
+        display.say(f"starting from {job.origin}")
     if setup.compute.emulates_precision:
         display.say(
             f"train.precision ({work.train.precision}): this processor only emulates such "
             "products, in about forty times the time of float32; `auto` is the fastest"
         )
     plan = run_summary(work, setup, job.manifest.parameters)
-    display.start(plan, step=point.step, total=work.steps, prices=runtime.cost)
-    model, forward, optimizer, state = load_training(job, setup, point, micro_batch)
+    display.start(
+        plan, step=checkpoint.step if checkpoint else 0, total=work.steps, prices=runtime.cost
+    )
+    model, forward, optimizer, state = load_training(job, setup, checkpoint, micro_batch)
     live.start(state, work, fingerprint=store.folder.name, plan=plan, cost=runtime.cost)
     saver = AsyncCheckpointer(
         store,
         keep=runtime.checkpoint.keep,
         keep_steps=work.kept_steps,
         every_seconds=runtime.checkpoint.every_seconds,
-        first_step=None if point.checkpoint else math.ceil(work.steps_per_epoch / 3),
+        first_step=None if checkpoint else math.ceil(work.steps_per_epoch / 3),
         mirror=mirror.offer if mirror else None,
     )
     return Training(
@@ -246,14 +242,14 @@ def open_training(
 
 
 def load_training(
-    job: Job, setup: Setup, point: ResumePoint, micro_batch: FittingMicroBatch
+    job: Job, setup: Setup, checkpoint: Checkpoint | None, micro_batch: FittingMicroBatch
 ) -> tuple[GPT, GPT, Optimizer, RunState]:
-    """The model, the model to call, the optimizer and the state of the run at a resume point."""
+    """The model, the model to call, the optimizer and the state of the run, at a checkpoint or at
+    its start."""
     group, compute, compilation = setup.group, setup.compute, setup.compilation
     model = job.start()
     if not group.shards:
         model = model.to(compute.device)
-    checkpoint = point.checkpoint
     saved = checkpoint.load(model) if checkpoint else {}
     state = group.broadcast(checkpoint.state if checkpoint else RunState())
     forward = prepare(
