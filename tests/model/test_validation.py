@@ -72,12 +72,12 @@ class SmallMemory(torch.nn.Module):
         self.model = model
         self.sizes = list[int]()
 
-    def forward(self, ids_BT: torch.Tensor, **others: torch.Tensor | None) -> torch.Tensor:
+    def forward(self, ids_BT: torch.Tensor, *others: torch.Tensor) -> torch.Tensor:
         """The loss, if memory holds the sequences."""
         if len(ids_BT) > 2:
             raise MemoryError
         self.sizes.append(len(ids_BT))
-        return self.model(ids_BT, **others)
+        return self.model(ids_BT, *others)
 
 
 def test_fewer_sequences_at_a_time_when_memory_runs_out(model: GPT):

@@ -18,7 +18,6 @@ from tokenmill.core.errors import UserError
 from tokenmill.model.config import Architecture
 from tokenmill.model.device import Compute
 from tokenmill.model.gpt import build
-from tokenmill.model.sequences import loss_of
 from tokenmill.training.compile import (
     CPU_TFLOP,
     GPU_STEPS,
@@ -157,8 +156,8 @@ def test_what_a_cpu_compiles_begins_behind_the_lookups(
     )
     model = build(model_config(architecture=architecture), seed=0)
     ids_BT = torch.zeros(2, CONTEXT, dtype=torch.long)
-    loss = loss_of(model, ids_BT, ids_BT)
-    assert torch.equal(loss_of(Compilation(on=True, why="").of(model), ids_BT, ids_BT), loss)
+    loss = model(ids_BT, ids_BT)
+    assert torch.equal(Compilation(on=True, why="").of(model)(ids_BT, ids_BT), loss)
     ((x_BTD, targets_BT, *_),) = compiled
     assert x_BTD.shape == (2, CONTEXT, 16)
     assert torch.equal(targets_BT, ids_BT)
@@ -175,7 +174,7 @@ def test_what_is_compiled_is_one_graph(architecture: str):
         return graph
 
     with torch.autocast("cpu", torch.bfloat16):
-        loss = loss_of(torch.compile(model, dynamic=False, backend=keep), ids_BT, ids_BT)  # type: ignore[arg-type]
+        loss = torch.compile(model, dynamic=False, backend=keep)(ids_BT, ids_BT)
     loss.backward()
     assert len(graphs) == 1
 

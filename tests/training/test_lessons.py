@@ -17,7 +17,7 @@ from tokenmill.core.errors import UserError
 from tokenmill.formats.token_file import open_tokens
 from tokenmill.model.gpt import build
 from tokenmill.model.manifest import read_manifest
-from tokenmill.model.sequences import Sequences, loss_of, place_tokens
+from tokenmill.model.sequences import Sequences, place_tokens
 
 
 def test_another_context_length_is_another_run(here: Path, tokens: Path, said: io.StringIO):
@@ -40,7 +40,7 @@ def test_int32_tokens_reach_the_loss_as_int64(tokens: Path):
     inputs_BT, targets_BT = Sequences(ids, context_length=8, device=CPU.device).gather(np.arange(3))
     assert ids.dtype == torch.int32
     assert (inputs_BT.dtype, targets_BT.dtype) == (torch.int64, torch.int64)
-    assert loss_of(build(model_config(), seed=0), inputs_BT, targets_BT).isfinite()
+    assert build(model_config(), seed=0)(inputs_BT, targets_BT).isfinite()
 
 
 def test_a_run_continues_from_checkpoints_that_exist(here: Path, tokens: Path, said: io.StringIO):

@@ -12,7 +12,7 @@ from torch import nn
 from tests.model.small import ARCHITECTURES, small_config
 from tokenmill.core.errors import UserError
 from tokenmill.model.config import LINEAR_MAPS, LoraParams
-from tokenmill.model.gpt import GPT, empty_model, loss_of
+from tokenmill.model.gpt import GPT, empty_model
 from tokenmill.model.huggingface import load_model, save_weights
 from tokenmill.model.manifest import ADAPTER, ADAPTER_CONFIG
 from tokenmill.runs.model_code import write_code
@@ -44,7 +44,7 @@ def maps(model: GPT) -> dict[str, LoraLinear]:
 
 
 def loss(model: GPT) -> torch.Tensor:
-    return loss_of(model, IDS[:, :-1], IDS[:, 1:])
+    return model(IDS[:, :-1], IDS[:, 1:])
 
 
 def test_the_model_starts_as_it_was(model: GPT):

@@ -13,7 +13,6 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from tests.training.tiny import CPU, VOCABULARY, model_config, train_params
 from tokenmill.model.config import Architecture
 from tokenmill.model.gpt import GPT, build
-from tokenmill.model.sequences import loss_of
 from tokenmill.training.optimizer import AdamW, Muon, Optimizer, _update
 from tokenmill.training.params import OPTIMIZERS
 
@@ -30,7 +29,7 @@ def made(architecture: str, optimizer: str, compute: object = CPU) -> tuple[GPT,
 def step(model: GPT, optimizer: Optimizer, number: int, compute: object = CPU) -> None:
     ids_BT = torch.randint(VOCABULARY, (3, 9), generator=torch.Generator().manual_seed(number))
     with compute.autocast():  # type: ignore[attr-defined]
-        loss = loss_of(model, ids_BT[:, :-1], ids_BT[:, 1:])
+        loss = model(ids_BT[:, :-1], ids_BT[:, 1:])
     optimizer.backward(loss)
     optimizer.set_rates(0.01)
     optimizer.step(loss=loss.detach(), norm=optimizer.norm())
@@ -252,9 +251,7 @@ def test_what_is_not_finite_changes_nothing_then_or_later(
     for number, verdict in enumerate(
         ({"loss": ONE, "norm": ONE} | {bad: ONE * math.nan}, {"loss": ONE, "norm": ONE})
     ):
-        optim.backward(
-            loss_of(model, torch.full((1, 8), number), torch.zeros(1, 8, dtype=torch.long))
-        )
+        optim.backward(model(torch.full((1, 8), number), torch.zeros(1, 8, dtype=torch.long)))
         optim.set_rates(0.01)
         optim.step(loss=verdict["loss"], norm=verdict["norm"])
         assert_same_bits(values(model), before)

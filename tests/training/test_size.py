@@ -14,7 +14,6 @@ from tests.training.tiny import CPU, train_params
 from tokenmill.model import ops
 from tokenmill.model.config import LoraParams, ModelConfig
 from tokenmill.model.gpt import build, model_class, parameter_count
-from tokenmill.model.sequences import loss_of
 from tokenmill.training.lora import adapt, trained_parameters
 from tokenmill.training.optimizer import Optimizer
 from tokenmill.training.params import OPTIMIZERS, OptimizerName
@@ -91,7 +90,7 @@ def kept_bytes(config: ModelConfig, sequences: int, dtype: torch.dtype) -> int:
         torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor),
         torch.autocast("cpu", dtype=dtype, enabled=dtype != torch.float32),
     ):
-        loss = loss_of(model, ids_BT, ids_BT)
+        loss = model(ids_BT, ids_BT)
     assert loss.requires_grad
     return sum(tensor.untyped_storage().nbytes() for at, tensor in kept.items() if at not in own)
 
@@ -128,7 +127,7 @@ def test_weights_gradients_and_optimizer_state_are_counted(
     train = train_params(optimizer=kind, average_power=power)
     optimizer = Optimizer(model, train, CPU)
     ids_BT = torch.zeros(1, 8, dtype=torch.long)
-    loss = loss_of(model, ids_BT, ids_BT)
+    loss = model(ids_BT, ids_BT)
     optimizer.backward(loss)
     gradients = sum(p.grad.nbytes for p in model.parameters() if p.grad is not None)
     optimizer.set_rates(0.01)

@@ -150,8 +150,8 @@ class GPT(nn.Module, ABC):
         self,
         ids_BT: Tensor,
         targets_BT: Tensor | None = None,
-        cache: KVCache | None = None,
         starts_BT: Tensor | None = None,
+        cache: KVCache | None = None,
     ) -> Tensor:
         """Compute logits or loss: ids (B, T) -> logits (B, T, V); with targets (B, T) -> their mean
         loss in nats, a scalar.
@@ -163,12 +163,11 @@ class GPT(nn.Module, ABC):
         its text starts. No text attends to another, each has the positions that it has alone, and
         targets may be `IGNORED`.
         """
-        return self.forward_embedded(
-            self.embed(ids_BT, cache, starts_BT), targets_BT, cache, starts_BT
-        )
+        x_BTD = self.embed(ids_BT, starts_BT, cache)
+        return self.forward_embedded(x_BTD, targets_BT, starts_BT, cache)
 
     @abstractmethod
-    def embed(self, ids_BT: Tensor, cache: KVCache | None, starts_BT: Tensor | None) -> Tensor:
+    def embed(self, ids_BT: Tensor, starts_BT: Tensor | None, cache: KVCache | None) -> Tensor:
         """Look up embeddings: ids (B, T) -> the input of the blocks (B, T, D). On a CPU this part
         is not compiled."""
 
@@ -177,8 +176,8 @@ class GPT(nn.Module, ABC):
         self,
         x_BTD: Tensor,
         targets_BT: Tensor | None,
-        cache: KVCache | None,
         starts_BT: Tensor | None,
+        cache: KVCache | None,
     ) -> Tensor:
         """The part of `forward` after `embed`. On a CPU it is the part that is compiled."""
 
@@ -262,13 +261,6 @@ def copy_model(model: GPT, transform: Callable[[Tensor], Tensor]) -> GPT:
         owner, _, last = name.rpartition(".")
         setattr(copy.get_submodule(owner), last, torch.nn.Parameter(transform(parameter)))
     return copy
-
-
-def loss_of(
-    model: GPT, inputs_BT: Tensor, targets_BT: Tensor, starts_BT: Tensor | None = None
-) -> Tensor:
-    """Mean cross-entropy of the next token, in nats; a scalar."""
-    return model(inputs_BT, targets_BT=targets_BT, starts_BT=starts_BT)
 
 
 def is_hidden_matrix(name: str, parameter: Tensor) -> bool:

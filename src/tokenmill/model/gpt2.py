@@ -175,7 +175,7 @@ class GPT2(GPT):
                     parameter, std=0.02 / (math.sqrt(2 * self.config.n_layer) if residual else 1.0)
                 )
 
-    def embed(self, ids_BT: Tensor, cache: KVCache | None, starts_BT: Tensor | None) -> Tensor:
+    def embed(self, ids_BT: Tensor, starts_BT: Tensor | None, cache: KVCache | None) -> Tensor:
         """Tokens and positions; see `GPT.embed`."""
         start = 0 if cache is None else cache.length
         position_T = torch.arange(start, start + ids_BT.shape[1], device=ids_BT.device)
@@ -186,8 +186,8 @@ class GPT2(GPT):
         self,
         x_BTD: Tensor,
         targets_BT: Tensor | None,
-        cache: KVCache | None,
         starts_BT: Tensor | None,
+        cache: KVCache | None,
     ) -> Tensor:
         """See `GPT.forward_embedded`."""
         x_BTD = ops.residual_stream(x_BTD)

@@ -163,7 +163,7 @@ class NanoChat(GPT):
             else:
                 nn.init.uniform_(parameter, -bound, bound)
 
-    def embed(self, ids_BT: Tensor, cache: KVCache | None, starts_BT: Tensor | None) -> Tensor:  # noqa: ARG002
+    def embed(self, ids_BT: Tensor, starts_BT: Tensor | None, cache: KVCache | None) -> Tensor:  # noqa: ARG002
         """Look up the tokens' embeddings only; rotary attention adds the positions. See
         `GPT.embed`."""
         return self.tokens(ids_BT)
@@ -172,8 +172,8 @@ class NanoChat(GPT):
         self,
         x_BTD: Tensor,
         targets_BT: Tensor | None,
-        cache: KVCache | None,
         starts_BT: Tensor | None,
+        cache: KVCache | None,
     ) -> Tensor:
         """See `GPT.forward_embedded`; the logits are float32."""
         x_BTD = self.drop(rms_norm(ops.residual_stream(x_BTD)))

@@ -19,7 +19,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from tokenmill.model.device import Compute, is_out_of_memory
-from tokenmill.model.gpt import GPT, loss_of
+from tokenmill.model.gpt import GPT
 from tokenmill.model.ops import IGNORED, LOGITS_AT_A_TIME
 
 Done = TypeVar("Done")
@@ -167,7 +167,7 @@ def loss_on(
     """
     rows = max(len(index), micro_batch) if compute.device.type == "cuda" else len(index)
     with compute.autocast():
-        loss = loss_of(model, *sequences.gather(index, at_least=rows))
+        loss = model(*sequences.gather(index, at_least=rows))
     full = rows * sequences.heaviest
     counted = sequences.weight(index)
     return loss * (full / counted) if full > counted else loss

@@ -43,7 +43,7 @@ class NGramChat(NanoChat):
         nn.init.zeros_(self.pairs.weight)
         nn.init.zeros_(self.triples.weight)
 
-    def embed(self, ids_BT: Tensor, cache: KVCache | None, starts_BT: Tensor | None) -> Tensor:
+    def embed(self, ids_BT: Tensor, starts_BT: Tensor | None, cache: KVCache | None) -> Tensor:
         """Look up the tokens' embeddings and the rows of the pairs and triples that they end. See
         `GPT.embed`."""
         before_B2 = None if cache is None else cache.last_ids_B2
@@ -54,7 +54,7 @@ class NGramChat(NanoChat):
         pairs_BT, triples_BT = rows_of_ngrams(
             ids_BT, before_B2, vocab_size=self.config.vocab_size, starts_BT=starts_BT
         )
-        x_BTD = super().embed(ids_BT, cache, starts_BT)
+        x_BTD = super().embed(ids_BT, starts_BT, cache)
         return x_BTD + self.pairs(pairs_BT) + self.triples(triples_BT)
 
     @staticmethod
