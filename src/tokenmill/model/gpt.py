@@ -134,11 +134,6 @@ class GPT(nn.Module, ABC):
         """The device that holds the weights."""
         return self.head.weight.device
 
-    def after_update(self) -> None:
-        """Called when the parameters have changed. `training.lora.adapt` replaces it by the
-        function that adds B A to the frozen weights, and `training.distributed.shard` by one that
-        forgets gathered weights."""
-
     @abstractmethod
     def initialize(self) -> None:
         """Compute the buffers and draw the starting weights from PyTorch's current random state."""

@@ -283,8 +283,6 @@ def shard(model: GPT, compute: Compute) -> None:
         # As a whole, because gathering inside would break the graph of a compiled block
         fully_shard(block, mesh=mesh, mp_policy=policy)
     fully_shard(model, mesh=mesh)
-    # A forward pass alone leaves the outermost weights gathered, and so as they were
-    model.after_update = model.reshard  # type: ignore[method-assign]
 
 
 def full_tensor(tensor: Tensor) -> Tensor:

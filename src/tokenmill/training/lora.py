@@ -11,7 +11,6 @@ Axes: M positions of a batch, I inputs of a map, O its outputs, R rank.
 
 import math
 from collections.abc import Iterator
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -80,7 +79,6 @@ def adapt(model: GPT, lora: LoraParams, *, seed: int) -> GPT:
     computes the same."""
     model.requires_grad_(False)
     model.lora = lora
-    model.after_update = partial(merge, model)  # type: ignore[method-assign]
     generator = torch.Generator().manual_seed(seed)
     for name in _targets(model, lora):
         owner, _, last = name.rpartition(".")

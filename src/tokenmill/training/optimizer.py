@@ -30,6 +30,7 @@ from tokenmill.training.distributed import (
     is_sharded,
     shard_like,
 )
+from tokenmill.training.lora import merge
 
 if TYPE_CHECKING:
     from tokenmill.training.params import TrainParams
@@ -218,7 +219,7 @@ class Optimizer:
         self._scaler.update()
         if self._average:
             self._average.add(unless=self._halted)
-        self._model.after_update()
+        self._renew()
 
     @contextmanager
     def averaged(self) -> Iterator[None]:
@@ -228,9 +229,16 @@ class Optimizer:
             return
         self.wait()
         with self._average.exchanged():
-            self._model.after_update()
+            self._renew()
             yield
-        self._model.after_update()
+        self._renew()
+
+    def _renew(self) -> None:
+        """Merge what LoRA learned; drop weights that a forward pass alone has left gathered."""
+        if self._model.lora:
+            merge(self._model)
+        if self.group.shards:
+            self._model.reshard()  # type: ignore[operator] (what FSDP adds)
 
     def forget_gradients(self) -> None:
         """Drop the gradients."""
