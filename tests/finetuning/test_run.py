@@ -2,6 +2,7 @@
 bytes."""
 
 import dataclasses
+import functools
 import os
 import shutil
 import subprocess
@@ -33,13 +34,14 @@ from tokenmill.finetuning.run import (
 from tokenmill.formats.shards import totals
 from tokenmill.formats.token_file import Split
 from tokenmill.model.config import LoraParams, ModelParams
+from tokenmill.model.device import Compute
 from tokenmill.model.manifest import ADAPTER, ADAPTER_CONFIG, WEIGHTS, read_manifest
 from tokenmill.training import compile as compilation
 from tokenmill.training.job import training_job
 from tokenmill.training.launch import Interrupt
 from tokenmill.training.lora import trained_parameters
 from tokenmill.training.params import CompileChoice
-from tokenmill.training.run import Outcome, compilation_of, run_job
+from tokenmill.training.run import Outcome, run_job
 from tokenmill.training.schedule import Workload
 from tokenmill.training.size import flops_per_token
 
@@ -119,17 +121,17 @@ def stop_after(steps: int, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("wanted", get_args(CompileChoice))
 def test_a_gpu_compiles_chats_and_records_none(wanted: CompileChoice):
     chats = Workload(model_config(), train_params(), 10**4, whole_texts=True)
-    runtime = runtime_params(compile=wanted)
-    hindrances = ["tokens on the GPU"]
+    cpu, cuda = (Compute(torch.device(kind), torch.float32) for kind in ("cpu", "cuda"))
+    choose = functools.partial(compilation.choose_compilation, wanted, place="memory")
     with mock.patch.object(compilation, "missing_compiler", return_value=None):
-        on_gpu = compilation_of(chats, runtime, torch.device("cuda"), hindrances)
+        on_gpu = choose(cuda, chats)
         long = dataclasses.replace(chats, tokens=8 * 4 * compilation.GPU_STEPS + 1)
-        longer = compilation_of(long, runtime, torch.device("cuda"), hindrances)
+        longer = choose(cuda, long)
     assert (on_gpu.on, longer.on) == {"auto": (False, True), "off": (False, False)}.get(
         wanted, (True, True)
     )
     assert not on_gpu.recorded
-    assert not compilation_of(chats, runtime, torch.device("cpu"), hindrances).on
+    assert not choose(cpu, chats).on
 
 
 @pytest.mark.parametrize("method", METHODS)

@@ -1,6 +1,7 @@
 """Whether a run is compiled follows from its parameters and its device, not from a clock, and is
 said with a reason."""
 
+import functools
 import io
 import math
 import os
@@ -26,26 +27,29 @@ from tokenmill.training.compile import (
     Compilation,
     choose_compilation,
     missing_compiler,
-    recording_hindrances,
 )
 from tokenmill.training.schedule import Workload
 from tokenmill.training.size import flops_per_token
 
-CPU = torch.device("cpu")
-CUDA = torch.device("cuda")
+CPU = Compute(torch.device("cpu"), torch.float32)
+CUDA = Compute(torch.device("cuda"), torch.bfloat16)
 
 
 def work(tokens: int, **changes: int) -> Workload:
     return Workload(model_config(), train_params(**changes), tokens)
 
 
-@pytest.mark.skipif(missing_compiler(CUDA) is not None, reason="torch.compile lacks something here")
+@pytest.mark.skipif(
+    missing_compiler(CUDA.device) is not None, reason="torch.compile lacks something here"
+)
 @pytest.mark.parametrize("epochs", [1, 50])
 def test_a_gpu_compiles_for_long_runs(epochs: int):
     many = 8 * 4 * (GPU_STEPS // epochs) + 1
     assert choose_compilation("auto", CUDA, work(many, epochs=epochs)).on
     assert not choose_compilation("auto", CUDA, work(many - 32, epochs=epochs)).on
-    assert not choose_compilation("auto", torch.device("mps"), work(many, epochs=epochs)).on
+    assert not choose_compilation(
+        "auto", Compute(torch.device("mps"), torch.float32), work(many, epochs=epochs)
+    ).on
     wide = model_config(n_embd=4096, vocab_size=4096)
     tokens = GPU_TFLOP * 1e12 / flops_per_token(wide) / epochs
     for share, on in ((1.05, True), (0.95, False)):
@@ -54,7 +58,9 @@ def test_a_gpu_compiles_for_long_runs(epochs: int):
         assert choose_compilation("auto", CUDA, large).on == on
 
 
-@pytest.mark.skipif(missing_compiler(CPU) is not None, reason="torch.compile lacks something here")
+@pytest.mark.skipif(
+    missing_compiler(CPU.device) is not None, reason="torch.compile lacks something here"
+)
 @pytest.mark.parametrize("epochs", [1, 50])
 def test_a_cpu_compiles_for_long_epochs_whatever_their_number(epochs: int):
     sequences = math.ceil(CPU_TFLOP * 1e12 / flops_per_token(model_config()) / CONTEXT)
@@ -108,14 +114,19 @@ def test_what_cannot_be_recorded_is_refused(
     name: str, precision: torch.dtype, place: str, size: int, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr("tokenmill.training.compile.missing_compiler", lambda _: None)
-    hindrances = recording_hindrances(Compute(CUDA, precision), place=place, processes=size)
+    choose = functools.partial(
+        choose_compilation,
+        compute=Compute(CUDA.device, precision),
+        work=work(10**7),
+        place=place,
+        processes=size,
+    )
     with pytest.raises(UserError, match=re.escape(name)):
-        choose_compilation("reduce-overhead", CUDA, work(10**7), hindrances=hindrances)
-    assert not choose_compilation("auto", CUDA, work(10**7), hindrances=hindrances).recorded
+        choose("reduce-overhead")
+    assert not choose("auto").recorded
 
 
 def test_a_gpu_records_steps_that_wait_for_the_host():
-    assert not recording_hindrances(Compute(CUDA, torch.bfloat16), place="device", processes=1)
     sequences = int(RECORDED_TFLOP * 1e12 / flops_per_token(model_config()) / CONTEXT)
     for more, recorded in ((0, True), (1, False)):
         large = work(10**12, batch_size=sequences + more)
@@ -141,11 +152,13 @@ def test_a_cpu_compiles_on_no_path_with_a_space(tmp_path: Path, monkeypatch: pyt
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setattr("tokenmill.training.compile.PYTHON_HEADER", tmp_path / "gcc")
     monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "My Drive"))
-    assert "space" in (missing_compiler(CPU) or "")
-    assert missing_compiler(CUDA) is None
+    assert "space" in (missing_compiler(CPU.device) or "")
+    assert missing_compiler(CUDA.device) is None
 
 
-@pytest.mark.skipif(missing_compiler(CPU) is not None, reason="torch.compile lacks something here")
+@pytest.mark.skipif(
+    missing_compiler(CPU.device) is not None, reason="torch.compile lacks something here"
+)
 @pytest.mark.parametrize("architecture", get_args(Architecture))
 def test_what_a_cpu_compiles_begins_behind_the_lookups(
     architecture: str, monkeypatch: pytest.MonkeyPatch
@@ -193,7 +206,9 @@ class Lookup(torch.nn.Module):
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(missing_compiler(CPU) is not None, reason="torch.compile lacks something here")
+@pytest.mark.skipif(
+    missing_compiler(CPU.device) is not None, reason="torch.compile lacks something here"
+)
 def test_two_threads_of_a_compiled_model_add_up_in_one_order(two_threads: None):
     ids = torch.randint(7, (1 << 14,), generator=torch.Generator().manual_seed(0))
     wanted = torch.randn(len(ids), 64, generator=torch.Generator().manual_seed(1))
@@ -211,7 +226,9 @@ def test_two_threads_of_a_compiled_model_add_up_in_one_order(two_threads: None):
     assert len(gradients) == 1
 
 
-@pytest.mark.skipif(missing_compiler(CPU) is not None, reason="torch.compile lacks something here")
+@pytest.mark.skipif(
+    missing_compiler(CPU.device) is not None, reason="torch.compile lacks something here"
+)
 def test_code_compiled_for_another_processor_is_not_taken(monkeypatch: pytest.MonkeyPatch):
     """Inductor's folder of compiled code may come from another machine, as with a shared disk. Code
     for vectors of 256 bits, taken by a processor with 512, writes behind the end of its results."""

@@ -163,11 +163,7 @@ def _profile(params: "AllParams", *, steps: int, trace: Path) -> Profile:
     from tokenmill.model.device import choose_compute, configure_process  # noqa: PLC0415
     from tokenmill.model.sequences import place_tokens  # noqa: PLC0415
     from tokenmill.planning.benchmark import StepBenchmark, product_rate, synchronize  # noqa: PLC0415
-    from tokenmill.training.compile import (  # noqa: PLC0415
-        STEPS_TO_RECORD,
-        choose_compilation,
-        recording_hindrances,
-    )
+    from tokenmill.training.compile import STEPS_TO_RECORD, choose_compilation  # noqa: PLC0415
     from tokenmill.training.schedule import Workload  # noqa: PLC0415
     from tokenmill.training.size import flops_per_token  # noqa: PLC0415
 
@@ -180,8 +176,7 @@ def _profile(params: "AllParams", *, steps: int, trace: Path) -> Profile:
         open_tokens(paths.TOKENS, "train"), runtime.token_placement, compute.device
     )
     work = Workload.on(metadata, config, params.train, params.data.mixture)
-    hindrances = recording_hindrances(compute, place=place, processes=1)
-    compilation = choose_compilation(runtime.compile, compute.device, work, hindrances=hindrances)
+    compilation = choose_compilation(runtime.compile, compute, work, place=place)
     benchmark = StepBenchmark(
         ids, work, compute, compilation, micro_batch_size=runtime.micro_batch_size
     )

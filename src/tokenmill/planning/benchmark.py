@@ -27,7 +27,6 @@ from tokenmill.training.compile import (
     Compilation,
     RecordedStep,
     choose_compilation,
-    recording_hindrances,
 )
 from tokenmill.training.memory import first_micro_batch
 from tokenmill.training.optimizer import Optimizer
@@ -171,12 +170,7 @@ def _measured(work: Workload, runtime: RuntimeParams, compute: Compute) -> Speed
     sequences = work.largest_step
     context = work.config.context_length
     ids = torch.randint(work.config.vocab_size, (sequences * context + 1,), dtype=torch.int32)
-    compilation = choose_compilation(
-        runtime.compile,
-        compute.device,
-        work,
-        hindrances=recording_hindrances(compute, place="device", processes=1),
-    )
+    compilation = choose_compilation(runtime.compile, compute, work)
     steps = StepBenchmark(
         ids.to(compute.device),
         work,

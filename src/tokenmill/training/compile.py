@@ -11,7 +11,7 @@ import re
 import shutil
 import sysconfig
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -145,17 +145,33 @@ def compile_part(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def choose_compilation(
-    wanted: CompileChoice, device: torch.device, work: Workload, *, hindrances: Sequence[str] = ()
+    wanted: CompileChoice,
+    compute: Compute,
+    work: Workload,
+    *,
+    place: str = "device",
+    processes: int = 1,
 ) -> Compilation:
     """Decide what `runtime.compile` means for this work on this device.
 
+    In chats another number of targets counts in each step. A CPU leaves the others out, so that
+    code would be compiled for every number. A GPU computes all of them, but the host weighs each
+    batch, which a recording cannot hold.
+
     Args:
-        hindrances: why steps cannot be recorded, as `recording_hindrances` gives them.
+        place: where the tokens are.
+        processes: the number of processes that train together.
 
     Raises:
         UserError: the value is not `auto`, and a compiler, a header, the right kind of device or
             what recording needs is missing.
     """
+    device = compute.device
+    if work.whole_texts and device.type != "cuda":
+        return Compilation(False, "a step of chats has no fixed shape here")
+    if work.whole_texts and wanted == "reduce-overhead":
+        wanted = "on"
+    hindrances = _recording_hindrances(compute, place, processes)
     missing = missing_compiler(device) if wanted != "off" else None
     recorded = wanted == "reduce-overhead"
     if recorded and device.type != "cuda":
@@ -205,9 +221,8 @@ def _on_gpu(work: Workload, missing: str | None, *, may_record: bool) -> Compila
     )
 
 
-def recording_hindrances(compute: Compute, *, place: str, processes: int) -> list[str]:
-    """Why a run whose tokens are in `place` cannot record its steps, as what it needs and what to
-    set."""
+def _recording_hindrances(compute: Compute, place: str, processes: int) -> list[str]:
+    """Why a run cannot record its steps, as what it needs and what to set."""
     reasons = {
         "one process only: set runtime.processes to 1": processes > 1,
         "tokens on the GPU: set runtime.token_placement to device": place != "device",

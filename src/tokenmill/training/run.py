@@ -4,7 +4,7 @@ import contextlib
 import functools
 import io
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,21 +15,12 @@ from tokenmill.core.paths import resume_root
 from tokenmill.costs import COSTS, TIMING, epoch_costs, publish_times, read_timing, write_costs
 from tokenmill.display import TrainingDisplay
 from tokenmill.formats.mixture import seen_in_words
-from tokenmill.model.device import (
-    Compute,
-    choose_compute,
-    choose_device,
-    configure_process,
-)
+from tokenmill.model.device import Compute, choose_compute, choose_device, configure_process
 from tokenmill.model.gpt import GPT
 from tokenmill.model.manifest import Manifest
 from tokenmill.training.async_checkpoint import AsyncCheckpointer
 from tokenmill.training.checkpoint import Checkpoint, CheckpointStore, export_model, prune_runs
-from tokenmill.training.compile import (
-    Compilation,
-    choose_compilation,
-    recording_hindrances,
-)
+from tokenmill.training.compile import Compilation, choose_compilation
 from tokenmill.training.distributed import Group, process_group
 from tokenmill.training.history import LiveFiles, RunState
 from tokenmill.training.job import Data, Job
@@ -134,26 +125,10 @@ def open_setup(job: Job, runtime: RuntimeParams, group: Group) -> Setup:
     compute = choose_compute(runtime.device, train_params.precision)
     configure_process(compute)
     data = job.open(compute, group, runtime)
-    hindrances = recording_hindrances(compute, place=data.place, processes=group.size)
-    compilation = compilation_of(job.work, runtime, compute.device, hindrances)
+    compilation = choose_compilation(
+        runtime.compile, compute, job.work, place=data.place, processes=group.size
+    )
     return Setup(runtime, group, compute, compilation, data)
-
-
-def compilation_of(
-    work: Workload, runtime: RuntimeParams, device: torch.device, hindrances: Sequence[str]
-) -> Compilation:
-    """What `runtime.compile` means for this work.
-
-    In chats another number of targets counts in each step. A CPU leaves the others out, so that
-    code would be compiled for every number. A GPU computes all of them, but the host weighs each
-    batch, which a recording cannot hold.
-    """
-    wanted = runtime.compile
-    if work.whole_texts and device.type != "cuda":
-        return Compilation(False, "a step of chats has no fixed shape here")
-    if work.whole_texts and wanted == "reduce-overhead":
-        wanted = "on"
-    return choose_compilation(wanted, device, work, hindrances=hindrances)
 
 
 @contextlib.contextmanager
