@@ -4,8 +4,6 @@
 `config.json` holds its configuration and, under `tokenmill`, ours. No pickle is written or read.
 """
 
-import contextlib
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -133,15 +131,9 @@ def model_of(
 
 def read_weights(path: Path) -> dict[str, Tensor]:
     """The tensors of a file under the names that transformers gives them."""
-    with _reading(path), open_regular(path):
-        return safetensors.torch.load_file(path)
-
-
-@contextlib.contextmanager
-def _reading(path: Path) -> Iterator[None]:
-    """Within this block, turn the errors of safetensors into a sentence."""
     try:
-        yield
+        with open_regular(path):
+            return safetensors.torch.load_file(path)
     except FileNotFoundError:
         raise UserError(
             f"{path} is missing; `dvc pull` fetches it, `dvc repro` makes it."
