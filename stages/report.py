@@ -13,7 +13,7 @@ from tokenmill.core.params import PARAMS_FILE, Section, load
 from tokenmill.costs import TIMING, find_times, publish_times
 from tokenmill.display import say
 from tokenmill.evaluation.benchmark_results import BenchmarksFile, read_benchmarks
-from tokenmill.evaluation.document_losses import GROUPS, loss_by, read_groups
+from tokenmill.evaluation.document_losses import GROUPS, GroupLoss, loss_by
 from tokenmill.evaluation.results import Evaluation
 from tokenmill.evaluation.trace import Traces, read_traces
 from tokenmill.formats.metrics import (
@@ -23,14 +23,14 @@ from tokenmill.formats.metrics import (
     read_clean_report,
     read_metrics,
 )
-from tokenmill.formats.records import checked
+from tokenmill.formats.records import checked, read_rows
 from tokenmill.formats.token_file import read_metadata
 from tokenmill.model.manifest import MANIFEST, Manifest, read_manifest
 from tokenmill.reports.page import render
 from tokenmill.reports.run_report import RunRecord, epoch_times, render_run_report
 from tokenmill.runs.dvc_lock import read_own_evaluation
 from tokenmill.runs.epoch_refs import write_epoch_refs
-from tokenmill.training.history import EpochRow, StepRow, ValidationRow, read_table, train_metrics
+from tokenmill.training.history import EpochRow, StepRow, ValidationRow, train_metrics
 from tokenmill.training.params import RuntimeParams, TrainParams
 from tokenmill.training.schedule import Workload
 
@@ -51,8 +51,8 @@ def main() -> None:
     }
     manifest = read_manifest(paths.MODEL)
     evaluation = read_own_evaluation(Path())  # as `dvc repro -sf report` runs no stage before
-    history = read_table(paths.HISTORY, EpochRow)
-    steps = read_table(paths.STEPS, StepRow)
+    history = read_rows(paths.HISTORY, EpochRow)
+    steps = read_rows(paths.STEPS, StepRow)
     if not len(evaluation.epochs) == len(history) == manifest.epochs:
         raise UserError(
             f"{paths.EVALUATION} has {len(evaluation.epochs)} epochs, {paths.HISTORY} "
@@ -123,7 +123,7 @@ def _record(
         ],
         traces=traces,
         benchmarks=benchmarks,
-        groups={group: read_groups(loss_by(group)) for group in GROUPS},
+        groups={group: read_rows(loss_by(group), GroupLoss) for group in GROUPS},
         validations=_validations(history[-1].step) if train.validate_every_steps else [],
     )
 

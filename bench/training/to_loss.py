@@ -22,10 +22,11 @@ from bench.training import nanogpt
 from bench.training.text import write_tokens
 from tokenmill.core.errors import UserError
 from tokenmill.core.paths import HISTORY
+from tokenmill.formats.records import read_rows
 from tokenmill.model.gpt import GPT, parameter_count
 from tokenmill.model.huggingface import load_model
 from tokenmill.model.manifest import read_manifest
-from tokenmill.training.history import EpochRow, read_table
+from tokenmill.training.history import EpochRow
 
 Row = dict[str, Any]
 
@@ -120,7 +121,7 @@ def reach(preset: Preset, mark: float | None, text: Text, *, seed: int) -> Row:
         "loss": round(loss, 4),
         **reached,
         "parameters": parameter_count(gpt.config),
-    } | _cost(seconds, read_table(here / HISTORY, EpochRow)[-1].tokens)
+    } | _cost(seconds, read_rows(here / HISTORY, EpochRow)[-1].tokens)
 
 
 def _cost(seconds: float, tokens: int) -> Row:

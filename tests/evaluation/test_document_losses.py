@@ -19,9 +19,9 @@ from tokenmill.evaluation import document_losses as module
 from tokenmill.evaluation.document_losses import (
     GROUPS,
     Group,
+    GroupLoss,
     by_group,
     read_documents,
-    read_groups,
     write_documents,
     write_table,
 )
@@ -31,6 +31,7 @@ from tokenmill.evaluation.prompts import EvaluateParams
 from tokenmill.evaluation.results import Evaluation
 from tokenmill.formats.chat import render_chat
 from tokenmill.formats.measured import MeasuredText, measured_text
+from tokenmill.formats.records import read_rows
 from tokenmill.formats.token_file import SourceRun, open_tokens, read_metadata
 from tokenmill.formats.tokenizer import read_tokenizer
 from tokenmill.model.huggingface import load_model
@@ -150,7 +151,7 @@ def test_groups_come_back(tmp_path: Path, measured: tuple[Evaluation, pl.DataFra
     for group in GROUPS:
         table = by_group(measured[1], group)
         write_table(tmp_path / "a.csv", table)
-        found = read_groups(tmp_path / "a.csv")
+        found = read_rows(tmp_path / "a.csv", GroupLoss)
         assert [row.name for row in found] == table[group].to_list()
         for name in ("epoch", "documents", "bytes"):
             assert [getattr(row, name) for row in found] == table[name].to_list()

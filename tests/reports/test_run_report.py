@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import asdict
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -113,7 +114,7 @@ def test_validations_within_epochs_are_drawn(tmp_path: Path, epochs: Epochs):
     write_json(folder / "models/gpt/manifest.json", manifest)
     state = RunState(step=3 * PER_EPOCH, validations=[ValidationRow(7, 0.35, 3.1875, 1.0)])
     saved = {
-        "state": state.as_json(),
+        "state": asdict(state),
         "resumable": {
             "epochs": 3,
             "schedule": {"horizon_epochs": None},

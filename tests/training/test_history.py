@@ -3,13 +3,14 @@
 import json
 import math
 import os
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
 
 from tests.training.tiny import run, runtime_params, train_params, workload
 from tokenmill.core.errors import UserError
-from tokenmill.formats.records import adapter
+from tokenmill.formats.records import adapter, read_rows
 from tokenmill.training import history, loop
 from tokenmill.training.history import (
     SIGNAL,
@@ -22,7 +23,6 @@ from tokenmill.training.history import (
     ValidationRow,
     read_live_rows,
     read_live_run,
-    read_table,
     train_metrics,
     write_rows,
 )
@@ -35,7 +35,7 @@ ROWS = [
 
 def test_epochs_survive_the_table(tmp_path: Path):
     write_rows(tmp_path / "history.csv", EpochRow, ROWS)
-    assert read_table(tmp_path / "history.csv", EpochRow) == ROWS
+    assert read_rows(tmp_path / "history.csv", EpochRow) == ROWS
 
 
 def test_table_has_six_digits_and_unix_line_ends(tmp_path: Path):
@@ -49,9 +49,9 @@ def test_table_has_six_digits_and_unix_line_ends(tmp_path: Path):
 def test_steps_survive_the_table(tmp_path: Path):
     rows = [StepRow(n, n / 8, 5.0 - n, 0.01, 0.25 * n) for n in (1, 2)]
     write_rows(tmp_path / "steps.csv", StepRow, rows)
-    assert read_table(tmp_path / "steps.csv", StepRow) == rows
+    assert read_rows(tmp_path / "steps.csv", StepRow) == rows
     with pytest.raises(UserError, match=r"steps\.csv"):
-        read_table(tmp_path / "steps.csv", EpochRow)
+        read_rows(tmp_path / "steps.csv", EpochRow)
 
 
 @pytest.mark.parametrize(
@@ -67,7 +67,7 @@ def test_another_table_is_refused(tmp_path: Path, content: str | bytes):
     path = tmp_path / "history.csv"
     path.write_bytes(content if isinstance(content, bytes) else content.encode())
     with pytest.raises(UserError, match=r"history\.csv"):
-        read_table(path, EpochRow)
+        read_rows(path, EpochRow)
 
 
 def test_numbers_that_are_not_finite_survive_the_table(tmp_path: Path):
@@ -81,14 +81,14 @@ def test_numbers_that_are_not_finite_survive_the_table(tmp_path: Path):
         "3,1e-07,1e+17,0.01,inf",
         "6,1.0,5.0,0.0,nan",
     ]
-    first, second = read_table(tmp_path / "steps.csv", StepRow)
+    first, second = read_rows(tmp_path / "steps.csv", StepRow)
     assert first.gradient_norm == math.inf
     assert math.isnan(second.gradient_norm)
 
 
 def test_missing_table_is_refused(tmp_path: Path):
     with pytest.raises(UserError, match=r"history\.csv is missing"):
-        read_table(tmp_path / "history.csv", EpochRow)
+        read_rows(tmp_path / "history.csv", EpochRow)
 
 
 def test_mean_loss_weighs_sequences():
@@ -111,7 +111,7 @@ def test_state_survives_json_bit_by_bit():
         [StepRow(1, third, third, third, third)],
     )
     state.epoch_weights = ["a" * 64]
-    assert adapter(RunState).validate_python(json.loads(json.dumps(state.as_json()))) == state
+    assert adapter(RunState).validate_python(json.loads(json.dumps(asdict(state)))) == state
 
 
 def test_train_metrics_are_those_of_the_row():

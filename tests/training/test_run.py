@@ -6,6 +6,7 @@ import math
 import shutil
 import subprocess
 from collections.abc import Iterator
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -293,7 +294,7 @@ def test_a_checkpoint_of_most_rows_can_be_read(here: Path):
         steps=[StepRow(10**9 + n, 1e4 + third, *[third] * 3) for n in range(rows)],
         validations=[ValidationRow(10**9 + n, 1e4 + third, third, third) for n in range(rows)],
     )
-    write_json(here / "state.json", {"state": state.as_json(), "resumable": {}})
+    write_json(here / "state.json", {"state": asdict(state), "resumable": {}})
     size = (here / "state.json").stat().st_size
     assert size / rows * run_module.MOST_ROWS < records.LARGEST_FILE
 

@@ -121,10 +121,5 @@ def read_documents(path: Path) -> "pl.DataFrame":
 
 
 def loss_by(group: Group) -> Path:
-    """The path of the table of the losses by source or by language."""
+    """The path of the table of `GroupLoss` by source or by language."""
     return paths.METRICS / f"loss_by_{group}.csv"
-
-
-def read_groups(path: Path) -> list[GroupLoss]:
-    """Read such a table."""
-    return read_rows(path, GroupLoss)

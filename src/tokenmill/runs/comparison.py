@@ -17,6 +17,7 @@ from tokenmill.core.params import PARAMS_FILE, read_yaml
 from tokenmill.display import note
 from tokenmill.evaluation.results import Answer, EpochResult, Evaluation, Question
 from tokenmill.formats.metrics import TrainMetrics, read_metrics
+from tokenmill.formats.records import read_rows
 from tokenmill.reports.answers import PromptAnswers, compare_answers
 from tokenmill.reports.page import settings
 from tokenmill.runs.dvc_lock import LOCK, Lock, read_own_evaluation
@@ -24,7 +25,7 @@ from tokenmill.runs.epoch_refs import EPOCH
 from tokenmill.runs.find import Revision, chosen_epoch
 from tokenmill.runs.under_way import unfinished
 from tokenmill.temporary import temporary_folder
-from tokenmill.training.history import EpochRow, StepRow, read_table
+from tokenmill.training.history import EpochRow, StepRow
 
 FILES = (paths.EVALUATION, paths.TRAIN_METRICS, paths.HISTORY, paths.STEPS, PARAMS_FILE, LOCK)
 """The files of a run that a comparison reads."""
@@ -58,7 +59,7 @@ class ComparedRun:
     def read(cls, name: str, root: Path) -> "ComparedRun":
         """Read the FILES below `root`."""
         evaluation = read_own_evaluation(root)
-        history = read_table(root / paths.HISTORY, EpochRow)
+        history = read_rows(root / paths.HISTORY, EpochRow)
         if len(evaluation.epochs) != len(history):
             raise UserError(
                 f"{name}: {paths.EVALUATION} has {len(evaluation.epochs)} epochs and "
@@ -68,7 +69,7 @@ class ComparedRun:
         shown = {
             name: value for name, value in shown.items() if not name.startswith("evaluate.prompts")
         }
-        steps = read_table(root / paths.STEPS, StepRow)
+        steps = read_rows(root / paths.STEPS, StepRow)
         parameters = read_metrics(TrainMetrics, root).parameters
         hashes = Lock.read(root).outputs
         return cls(name, evaluation, history, steps, parameters, shown, hashes)

@@ -18,7 +18,7 @@ import json
 import os
 import shutil
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -209,7 +209,7 @@ class CheckpointStore:
                 safetensors.torch.save_file(
                     {k: v.detach().cpu().contiguous() for k, v in optimizer.items()}, path
                 )
-            write_json(folder / STATE, {"state": state.as_json(), "resumable": resumable})
+            write_json(folder / STATE, {"state": asdict(state), "resumable": resumable})
             write_json(folder / MANIFEST, _hashes(folder))
 
     def save_epoch(self, epoch: int, model: GPT) -> dict[str, str]:

@@ -18,10 +18,10 @@ import math
 import os
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, astuple, dataclass, field, fields, replace
+from dataclasses import astuple, dataclass, field, fields, replace
 from pathlib import Path
 from shlex import quote
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, TypeVar
 
 import psutil
 from pydantic import Field
@@ -230,10 +230,6 @@ class RunState:
         """The rows of all validations, in the order of their steps."""
         return sorted([*self.epochs, *self.validations], key=lambda row: row.step)
 
-    def as_json(self) -> dict[str, Any]:
-        """The state as plain values; floats survive JSON bit by bit."""
-        return asdict(self)
-
 
 def train_metrics(row: EpochRow, *, parameters: int) -> dict[str, float]:
     """The contents of `metrics/train.json` at the end of an epoch."""
@@ -258,11 +254,6 @@ def _head(kind: type[EpochRow | StepRow | ValidationRow]) -> str:
 
 def _csv(row: EpochRow | StepRow | ValidationRow) -> str:
     return csv_line(astuple(row))
-
-
-def read_table(path: Path, kind: type[Row]) -> list[Row]:
-    """The rows of `metrics/history.csv` or `metrics/steps.csv`."""
-    return records.read_rows(path, kind)
 
 
 def _way_out(path: Path) -> str:
