@@ -29,7 +29,7 @@ from tokenmill.core.errors import UserError
 from tokenmill.model.device import Compute, is_out_of_memory
 from tokenmill.training import memory as module
 from tokenmill.training.distributed import Group
-from tokenmill.training.memory import WHOLE_GRADIENTS_SHARE, FittingMicroBatch, sequences_that_fit
+from tokenmill.training.memory import WHOLE_GRADIENTS_SHARE, FittingMicroBatch, first_micro_batch
 from tokenmill.training.size import USABLE_MEMORY, memory
 
 WIDE: dict[str, Any] = {"batch_size": 5, "gradient_accumulation_steps": 2, "optimizer": "adamw"}
@@ -63,34 +63,33 @@ def test_a_micro_batch_may_change_between_two_sessions(here: Path, tokens: Path,
 
 
 def test_auto_on_a_cpu_is_what_free_memory_holds(monkeypatch: pytest.MonkeyPatch):
-    config = model_config()
-    one = memory(config, sequences=1, precision=torch.float32)
+    work = workload(train_params(batch_size=12), steps_per_epoch=1)
+    one = memory(work.config, sequences=1, precision=torch.float32)
 
     def with_room_for(sequences: float) -> int:
         free = psutil.virtual_memory()._replace(
             available=int(2 * sequences * (one.activations + one.logits))
         )
         monkeypatch.setattr(psutil, "virtual_memory", lambda: free)
-        return sequences_that_fit(config, train_params(), 12, CPU)
+        return first_micro_batch("auto", work, CPU)
 
     assert [with_room_for(n) for n in (100, 12.1, 11, 6.1, 5, 0.1)] == [12, 12, 6, 6, 3, 1]
 
 
 def test_auto_on_a_gpu_is_what_its_whole_memory_should_hold(monkeypatch: pytest.MonkeyPatch):
     """Free memory does not count, so that a run that continues decides the same."""
-    config = model_config()
     compute = Compute(torch.device("cuda"), torch.bfloat16)
-    muon = train_params(optimizer="muon")
-    how: dict[str, Any] = {"precision": torch.bfloat16, "train": muon, "compiled": True}
+    work = workload(train_params(batch_size=12, optimizer="muon"), steps_per_epoch=1)
+    how: dict[str, Any] = {"precision": torch.bfloat16, "train": work.train, "compiled": True}
 
     def with_room_for(sequences: int) -> int:
-        total = math.ceil(memory(config, sequences=sequences, **how).total / USABLE_MEMORY)
+        total = math.ceil(memory(work.config, sequences=sequences, **how).total / USABLE_MEMORY)
         monkeypatch.setattr(module, "device_memory", lambda _: (0, total))
-        return sequences_that_fit(config, muon, 12, compute)
+        return first_micro_batch("auto", work, compute)
 
     assert [with_room_for(n) for n in (100, 12, 11, 6, 5, 1)] == [12, 12, 6, 6, 3, 1]
     monkeypatch.setattr(module, "device_memory", lambda _: (0, 1))
-    assert sequences_that_fit(config, train_params(), 12, compute) == 1
+    assert first_micro_batch("auto", work, compute) == 1
 
 
 def test_out_of_memory_halves_it_and_changes_no_number(

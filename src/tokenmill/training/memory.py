@@ -24,7 +24,6 @@ from tokenmill.formats.records import read_record
 from tokenmill.model.config import ModelConfig
 from tokenmill.model.device import Compute, is_out_of_memory
 from tokenmill.training.distributed import SINGLE, Group
-from tokenmill.training.params import TrainParams
 from tokenmill.training.schedule import Workload
 from tokenmill.training.size import USABLE_MEMORY, memory, sequences_within
 from tokenmill.training.step import MicroBatch
@@ -185,39 +184,6 @@ def device_memory(device: torch.device) -> tuple[int, int]:
     return host.available, host.total
 
 
-def sequences_that_fit(
-    config: ModelConfig,
-    train: TrainParams,
-    at_most: int,
-    compute: Compute,
-    *,
-    learning: int | None = None,
-    shards: int = 1,
-) -> int:
-    """The largest of `at_most`, its half, its quarter, … that the memory of this device should
-    hold; at least 1.
-
-    A GPU's whole memory counts, so that the same run decides the same there. It raises an error in
-    time if the estimate was too low. On a CPU, a process whose memory runs out is killed more often
-    than it gets an error, so there the free memory counts.
-    """
-    if compute.device.type == "cpu":
-        need = functools.partial(memory, config, precision=torch.float32)
-        room = FREE_MEMORY_SHARE * psutil.virtual_memory().available + need(sequences=1).fixed
-    else:
-        need = functools.partial(
-            memory,
-            config,
-            precision=compute.precision,
-            train=train,
-            learning=learning,
-            shards=shards,
-            compiled=compute.device.type == "cuda",
-        )
-        room = USABLE_MEMORY * device_memory(compute.device)[1]
-    return max(1, sequences_within(at_most, room, need))
-
-
 def first_micro_batch(
     wanted: Literal["auto"] | int,
     work: Workload,
@@ -227,16 +193,31 @@ def first_micro_batch(
     learning: int | None = None,
 ) -> int:
     """The size of the micro-batch that `runtime.micro_batch_size` asks for, at most a process's
-    part of a step. `auto` means its part of `train.batch_size`, or as much of it as memory should
-    hold."""
+    part of a step. `auto` means its part of `train.batch_size`, or a half, a quarter, … of that, as
+    memory should hold; at least 1.
+
+    A GPU's whole memory counts, so that the same run decides the same there. It raises an error in
+    time if the estimate was too low. On a CPU, a process whose memory runs out is killed more often
+    than it gets an error, so there the free memory counts.
+    """
     part = work.sequences_on(group.size)
     if wanted != "auto":
         return min(wanted, part)
-    at_most = min(work.train.batch_size, part)
-    shards = group.size if group.shards else 1
-    return sequences_that_fit(
-        work.config, work.train, at_most, compute, learning=learning, shards=shards
+    kind = compute.device.type
+    need = functools.partial(
+        memory,
+        work.config,
+        precision=torch.float32 if kind == "cpu" else compute.precision,
+        train=work.train,
+        learning=learning,
+        shards=group.size if group.shards else 1,
+        compiled=kind == "cuda",
     )
+    if kind == "cpu":
+        room = FREE_MEMORY_SHARE * psutil.virtual_memory().available + need(sequences=1).fixed
+    else:
+        room = USABLE_MEMORY * device_memory(compute.device)[1]
+    return max(1, sequences_within(min(work.train.batch_size, part), room, need))
 
 
 def _too_large(config: ModelConfig, device: str) -> str:
