@@ -5,7 +5,7 @@ import functools
 import statistics
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import psutil
@@ -21,7 +21,7 @@ from tokenmill.model.device import (
     is_out_of_memory,
 )
 from tokenmill.model.gpt import build
-from tokenmill.model.sequences import Sequences
+from tokenmill.model.sequences import Windows
 from tokenmill.training.compile import (
     STEPS_TO_RECORD,
     Compilation,
@@ -31,9 +31,9 @@ from tokenmill.training.compile import (
 from tokenmill.training.memory import first_micro_batch
 from tokenmill.training.optimizer import Optimizer
 from tokenmill.training.params import RuntimeParams
-from tokenmill.training.schedule import EpochSampler, Workload
+from tokenmill.training.schedule import Workload
 from tokenmill.training.size import memory
-from tokenmill.training.step import Batch, MicroBatch, StepResult, train_step
+from tokenmill.training.step import Batch, MicroBatch, StepResult, batch_at, train_step
 from tokenmill.words.units import counted, size
 
 LONG_STEP = 1.5
@@ -71,7 +71,7 @@ class StepBenchmark:
         *,
         micro_batch_size: Literal["auto"] | int,
     ):
-        """Train the model of `work` on `ids`, with `runtime.micro_batch_size`.
+        """Train as `work` says on `ids`, its tokens, with `runtime.micro_batch_size`.
 
         Raises:
             UserError: the ids do not fill a sequence.
@@ -81,11 +81,7 @@ class StepBenchmark:
             raise UserError(
                 f"model.context_length ({length}) is longer than the text; take a shorter one."
             )
-        self._sequences = Sequences(ids, context_length=length, device=compute.device)
-        per_step = work.sequences_per_step
-        seed = work.train.seed
-        self._order = EpochSampler(sequences=self._sequences.count, per_step=per_step, seed=seed)
-        model = build(work.config, seed=seed).to(compute.device).train()
+        model = build(work.config, seed=work.train.seed).to(compute.device).train()
         self._optimizer = Optimizer(
             model,
             work.train,
@@ -101,13 +97,15 @@ class StepBenchmark:
             train_step,
             compilation.of(model),
             self._optimizer,
-            self._sequences,
+            Windows(ids, context_length=length, device=compute.device),
             micro_batch=MicroBatch(self.micro_batch),
             compute=compute,
         )
         self._step_on: Callable[[Batch], StepResult] = step_on
         if compilation.recorded:
-            self._step_on = RecordedStep(step_on, sequences=per_step, device=compute.device)
+            self._step_on = RecordedStep(
+                step_on, sequences=work.sequences_per_step, device=compute.device
+            )
 
     def step(self, number: int, *, sequences: int | None = None) -> int:
         """Make step `number`, or one over its first `sequences`. Return its tokens.
@@ -115,21 +113,22 @@ class StepBenchmark:
         Raises:
             TooLargeError: memory ran out.
         """
-        index = self._order.indices_at(number)[:sequences]
+        batch = batch_at(self._work, number)
+        batch = replace(batch, index=batch.index[:sequences])
         self._optimizer.set_rates(self._work.train.peak)
         try:
-            self._step_on(Batch(index))
+            self._step_on(batch)
         except Exception as error:
             if not is_out_of_memory(error):
                 raise
-            at_a_time = min(self.micro_batch, len(index))
+            at_a_time = min(self.micro_batch, len(batch.index))
             way_out = "set runtime.micro_batch_size lower" if at_a_time > 1 else SMALLER
             raise TooLargeError(
                 self._work.config,
                 f"runs out of memory here with {counted(at_a_time, 'sequence')} at a time; "
                 f"{way_out}",
             ) from None
-        return len(index) * self._work.config.context_length
+        return len(batch.index) * self._work.config.context_length
 
 
 @dataclass(frozen=True)
@@ -173,7 +172,7 @@ def _measured(work: Workload, runtime: RuntimeParams, compute: Compute) -> Speed
     compilation = choose_compilation(runtime.compile, compute, work)
     steps = StepBenchmark(
         ids.to(compute.device),
-        work,
+        replace(work, tokens=len(ids), stretches=()),
         compute,
         compilation,
         micro_batch_size=runtime.micro_batch_size,
