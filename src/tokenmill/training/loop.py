@@ -83,7 +83,11 @@ def train(run: Training, interrupt: Interrupt) -> None:
         try:
             for step in range(first := state.step, ends_early(run) or work.steps):
                 batch = batch_at(work, step)
-                set_rates(run, step)
+                run.optimizer.set_rates(
+                    work.learning_rate_at(step),
+                    momentum=momentum_at(step),
+                    average=work.average_weight_at(step),
+                )
                 losses.add(step_on(batch), batch)
                 if step == first:
                     settle(run.compute.device)
@@ -130,15 +134,6 @@ def check_compiled(run: Training) -> None:
         batch_at(run.work, run.state.step).index,
         micro_batch=run.micro_batch,
         compute=run.compute,
-    )
-
-
-def set_rates(run: Training, step: int) -> None:
-    """Set the rates of the update of `step`, which counts from 0."""
-    run.optimizer.set_rates(
-        run.work.learning_rate_at(step),
-        momentum=momentum_at(step),
-        average=run.work.average_weight_at(step),
     )
 
 
