@@ -94,7 +94,15 @@ def run_job(
         with contextlib.closing(display), owned as mirror:
             # The others have waited for the main one, whose clock alone counts
             interrupt = Interrupt(max_minutes=runtime.max_minutes if group.is_main else None)
-            micro_batch = fitting_micro_batch(job, setup, store, display.say)
+            micro_batch = FittingMicroBatch(
+                store.folder,
+                runtime.micro_batch_size,
+                work=job.work,
+                compute=setup.compute,
+                group=group,
+                learning=job.learning,
+                say=display.say,
+            )
             with micro_batch.remembered(), contextlib.closing(files):
                 training = open_training(
                     job,
@@ -146,21 +154,6 @@ def own(
         if not store.steps():
             fill_from_previous(store, output, store.folder.name, say)
         yield mirror
-
-
-def fitting_micro_batch(
-    job: Job, setup: Setup, store: CheckpointStore, say: Callable[[str], None]
-) -> FittingMicroBatch:
-    """The micro-batch of this run; its size is remembered in the folder of `store`."""
-    return FittingMicroBatch(
-        store.folder,
-        setup.runtime.micro_batch_size,
-        work=job.work,
-        compute=setup.compute,
-        group=setup.group,
-        learning=job.learning,
-        say=say,
-    )
 
 
 def open_training(
@@ -254,10 +247,8 @@ def prepare(
     `Group.wrap`."""
     if group.shards:
         compilation.of_blocks(model)
-        group.wrap(model, compute, whole_gradients=whole_gradients)
-        return model
     wrapped = group.wrap(model, compute, whole_gradients=whole_gradients)
-    return compilation.of(wrapped)  # type: ignore[return-value]
+    return wrapped if group.shards else compilation.of(wrapped)  # type: ignore[return-value]
 
 
 def refuse_many_rows(work: Workload) -> None:
