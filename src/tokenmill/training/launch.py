@@ -13,7 +13,7 @@ import socket
 import subprocess
 import sys
 import time
-from types import FrameType, TracebackType
+from types import FrameType
 from typing import NoReturn
 
 import torch
@@ -214,12 +214,7 @@ class Interrupt:
             self._previous[number] = signal.signal(number, self._remember)
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         for number, handler in self._previous.items():
             signal.signal(number, handler)  # type: ignore[arg-type]
 
