@@ -14,7 +14,7 @@ import inspect
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -31,9 +31,7 @@ from tokenmill.training.distributed import (
     shard_like,
 )
 from tokenmill.training.lora import merge
-
-if TYPE_CHECKING:
-    from tokenmill.training.params import TrainParams
+from tokenmill.training.params import TrainParams
 
 ROWS_DECAY = 10
 """How many times as much as a matrix the rows of pairs and triples of tokens decay. With less they
@@ -113,7 +111,7 @@ class Optimizer:
     def __init__(
         self,
         model: GPT,
-        train: "TrainParams",
+        train: TrainParams,
         compute: Compute,
         *,
         group: Group = SINGLE,
@@ -309,7 +307,7 @@ def _update(optimizer: UnwrappedOptimizer, *, unless: Tensor) -> None:
 
 def _adamw(
     parameters: dict[str, torch.nn.Parameter],
-    train: "TrainParams",
+    train: TrainParams,
     *,
     tables: tuple[str, ...],
     capturable: bool,

@@ -3,7 +3,6 @@ for the device."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -14,9 +13,7 @@ from tokenmill.model.gpt import GPT
 from tokenmill.model.sequences import Index, Sequences, loss_on
 from tokenmill.training.distributed import without_averaging
 from tokenmill.training.optimizer import Optimizer
-
-if TYPE_CHECKING:
-    from tokenmill.training.schedule import Workload
+from tokenmill.training.schedule import Workload
 
 
 @dataclass(frozen=True)
@@ -39,7 +36,7 @@ class Batch:
     """`train.seed` and the step, from which dropout is drawn; None without dropout."""
 
 
-def batch_at(work: "Workload", step: int) -> Batch:
+def batch_at(work: Workload, step: int) -> Batch:
     """The batch of `step`, which counts from 0."""
     seed = (work.train.seed, step) if work.config.dropout else None
     return Batch(work.sampler.indices_at(step), seed)
