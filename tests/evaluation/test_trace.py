@@ -107,10 +107,11 @@ def test_what_few_documents_lack_others_may_have(
     assert known == [True, None]
 
 
-def test_a_planted_passage_is_found(tracer: Tracer) -> None:
-    """In the second of three documents, and nothing across their ends."""
+@pytest.mark.parametrize("gap", [" ", "\n", "\n\n    "])
+def test_a_planted_passage_is_found(gap: str, tracer: Tracer) -> None:
+    """In the second of three documents, wherever its lines break, and nothing across their ends."""
     tokenizer = tracer.tokenizer
-    planted = "Nobody knows word7 word8 word9 word10 this."
+    planted = f"Nobody knows word7{gap}word8 word9{gap}word10 this."
     texts = ["A new one: word1 word2", planted, "word3 word4 and the end"]
     ids = [token for text in texts for token in [*tokenizer.encode(text), tokenizer.eot_id]]
     documents, passages = tracer.overlap(np.array(ids), 5)  # `word7` is letters and digits: two

@@ -17,7 +17,9 @@ from tests.tokens.packing import index_here
 from tokenmill.formats.chat import render_chat
 from tokenmill.formats.token_index import open_index
 from tokenmill.formats.tokenizer import read_tokenizer
+from tokenmill.tokens import overlap as overlap_module
 from tokenmill.tokens import search as search_module
+from tokenmill.tokens.overlap import Overlap
 from tokenmill.tokens.params import TokenizeParams
 from tokenmill.tokens.search import MatchingSpan, Search
 
@@ -126,6 +128,7 @@ def search(
         patch.setattr(search_module, "BLOCK", 7)
         patch.setattr(search_module, "COMPARED", 2)
         patch.setattr(search_module, "STRIDES", (6, 2, 1))
+        patch.setattr(overlap_module, "BLOCK", 7)
         yield indexed(folder, documents, bpe_file, part_bytes=part_bytes)
 
 
@@ -138,6 +141,37 @@ def test_spans_are_those_that_reading_finds(
     ids = search.tokenizer.encode(text)
     spans = search.spans(ids, min_words=min_words)
     assert described(search, ids, spans) == spans_by_reading(text, [*documents, LAST], min_words)
+
+
+def ngrams(text: str, words: int) -> set[str]:
+    """All runs of so many words of a text, with the signs between them, without white space."""
+    found = WORD.findall(text)
+    counted = [number for number, word in enumerate(found) if word[0].isalnum()]
+    edges = zip(counted, counted[words - 1 :], strict=False)
+    return {"\0".join(found[first : last + 1]) for first, last in edges}
+
+
+@settings(max_examples=50)
+@given(texts=st.lists(TEXTS, min_size=1, max_size=4), words=st.integers(1, 4))
+def test_overlaps_are_those_that_reading_finds(
+    search: Search, documents: list[str], texts: list[str], words: int
+) -> None:
+    """Whatever white space is between words."""
+    eot = search.tokenizer.eot_id
+    ids = np.array([one for text in texts for one in [*search.tokenizer.encode(text), eot]])
+    overlap = Overlap(search, ids, words)
+    found = np.unique(np.searchsorted(np.flatnonzero(ids == eot), overlap.starts))
+    every = [ngrams(document, words) for document in [*documents, LAST]]
+    shared = [bool(ngrams(text, words) & set().union(*every)) for text in texts]
+    assert found.tolist() == np.flatnonzero(shared).tolist()
+    for span in overlap.passages(5):
+        (passage,) = ngrams(search.text_of(ids[span.start : span.stop].tolist()), span.words)
+        counts = [passage in ngrams(document, span.words) for document in [*documents, LAST]]
+        assert (len(span.documents), span.count >= len(span.documents)) == (sum(counts), True)
+        for place in span.places.tolist():
+            assert ngrams(
+                search.text_of(search.index.tokens[slice(*place)].tolist()), span.words
+            ) == {passage}
 
 
 def test_a_text_of_the_training_text_is_one_span(search: Search, documents: list[str]) -> None:

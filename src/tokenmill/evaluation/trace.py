@@ -21,6 +21,7 @@ from tokenmill.formats.records import read_record
 from tokenmill.formats.token_file import check_tokenizer
 from tokenmill.formats.token_index import open_index
 from tokenmill.formats.tokenizer import TextTokenizer, read_tokenizer
+from tokenmill.tokens.overlap import Overlap
 from tokenmill.tokens.search import MatchingSpan, Search
 
 if TYPE_CHECKING:
@@ -119,7 +120,8 @@ class Traces(Section):
     validation_documents: int
     """The documents on which the validation loss is measured."""
     overlapping_documents: int
-    """Those of them with `overlap_words` words in a row that stand in the training text."""
+    """Those of them with `overlap_words` words in a row that stand in the training text, whatever
+    white space is between them."""
     overlaps: list[TracedSpan]
     """The longest of these passages."""
     clean_bits_per_byte: float | None
@@ -209,26 +211,26 @@ class Tracer:
         return None if not found and len(read) < len(documents) else found
 
     def shared(self, texts: Sequence[str], min_words: int) -> tuple[np.ndarray, list[TracedSpan]]:
-        """Whether `min_words` words of each text stand in a row in the training text, (texts,)
-        bool, and the longest of these passages."""
+        """See `overlap`; of texts as they are typed."""
         ids = [token for text in texts for token in [*self._encode(text), self.tokenizer.eot_id]]
         return self.overlap(np.array(ids), min_words)
 
     def overlap(self, ids: np.ndarray, min_words: int) -> tuple[np.ndarray, list[TracedSpan]]:
         """Whether each document has `min_words` words in a row that stand in the training text,
-        (documents,) bool, and the longest of these passages.
+        whatever white space is between them, (documents,) bool; and the longest of these passages.
 
         Args:
             ids: documents, each followed by end-of-text.
             min_words: the fewest words of a passage.
         """
-        spans = self.search.spans(ids.tolist(), min_words=min_words)
+        overlap = Overlap(self.search, ids, min_words)
         ends = np.flatnonzero(ids == self.tokenizer.eot_id)
         overlaps = np.zeros(len(ends), dtype=np.bool_)
-        overlaps[np.searchsorted(ends, [span.start for span in spans])] = True
-        different = {tuple(ids[span.start : span.stop].tolist()): span for span in reversed(spans)}
-        longest = sorted(different.items(), key=lambda item: (-item[1].words, item[1].start))
-        traced = [self._traced(span, tokens, 0, 1) for tokens, span in longest[:MOST_OVERLAPS]]
+        overlaps[np.searchsorted(ends, overlap.starts)] = True
+        traced = [
+            self._traced(span, ids[span.start : span.stop].tolist(), 0, 1)
+            for span in overlap.passages(MOST_OVERLAPS)
+        ]
         return overlaps, traced
 
     def _traced(

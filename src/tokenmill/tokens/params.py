@@ -59,7 +59,8 @@ class OverlapParams(Section, extra="ignore"):
 
     overlap_words: Annotated[int, Field(ge=1, le=100)]
     """The number of words in a row by which a validation document, or an item of a benchmark,
-    counts as overlapping with the training text; 13 in Brown et al. 2020, appendix C."""
+    counts as overlapping with the training text, whatever white space is between them; 13 in Brown
+    et al. 2020, appendix C."""
 
 
 class TraceParams(OverlapParams, extra="forbid"):

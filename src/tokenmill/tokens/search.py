@@ -109,8 +109,9 @@ class Search:
         self.words = Words.of(tokenizer)
         self.is_special = np.isin(np.arange(tokenizer.vocab_size + 1), [*tokenizer.special_ids])
         """Whether each id, and -1, is a special token; bool."""
-        self._bytes = [*token_bytes(tokenizer), b""]
-        self.chars = np.array([sum(byte & 0xC0 != 0x80 for byte in one) for one in self._bytes])
+        self.bytes = [*token_bytes(tokenizer), b""]
+        """The UTF-8 bytes of each token, and of -1."""
+        self.chars = np.array([sum(byte & 0xC0 != 0x80 for byte in one) for one in self.bytes])
         """The number of characters that begin in each token, and in -1; int64."""
         self._counts = np.array([[len(places)] for places in index.places])
         self._every = int(self._counts.max()) // SAMPLES + 1
@@ -160,13 +161,13 @@ class Search:
 
     def text_of(self, ids: Sequence[int]) -> str:
         """The text of these tokens; what is no whole character at its ends is left out."""
-        return b"".join(self._bytes[token] for token in ids).decode("utf-8", "ignore")
+        return b"".join(self.bytes[token] for token in ids).decode("utf-8", "ignore")
 
     def first_words(self, ids: np.ndarray, starts: np.ndarray, ends: np.ndarray) -> list[list[int]]:
         """For each word from `starts` to `ends`, its tokens in the other way of writing it: with a
         space before it, or without. Empty where there is no other."""
         spelled = [
-            b"".join(self._bytes[token] for token in ids[start:end])
+            b"".join(self.bytes[token] for token in ids[start:end])
             for start, end in zip(starts.tolist(), ends.tolist(), strict=True)
         ]
         texts = [word.decode("utf-8", "ignore") for word in spelled]
@@ -317,9 +318,7 @@ class _Query:
     def of(cls, search: Search, ids: np.ndarray) -> "_Query":
         """Cut a text into words and write down the phrases."""
         ids = np.where(search.is_special[ids], -1, ids)
-        starts = np.flatnonzero(search.words.starts(ids))
-        breaks = np.append(np.flatnonzero(~search.words.go_on(ids[:-1], ids[1:])) + 1, len(ids))
-        ends = breaks[np.searchsorted(breaks, starts, side="right")]
+        starts, ends = search.words.bounds(ids)
         others = search.first_words(ids, starts, ends)
         found = np.flatnonzero([len(other) > 0 for other in others])
         words = np.concatenate([np.arange(len(starts)), found])

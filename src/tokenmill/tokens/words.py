@@ -59,6 +59,19 @@ class Words:
             goes_on[:1] = self.go_on(np.array([before]), tokens[:1])
         return ~goes_on & ~self.is_blank[tokens]
 
+    def bounds(
+        self, tokens: np.ndarray, before: int | None = None
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """The first token of each word, and the one behind its last; int64 each.
+
+        Args:
+            tokens: as for `starts`.
+            before: as for `starts`.
+        """
+        starts = np.flatnonzero(self.starts(tokens, before))
+        stops = np.append(np.flatnonzero(~self.go_on(tokens[:-1], tokens[1:])) + 1, len(tokens))
+        return starts, stops[np.searchsorted(stops, starts, side="right")]
+
     def counted(self, tokens: np.ndarray) -> np.ndarray:
         """Whether the word that begins with each of these tokens is letters or digits; bool."""
         return self.last[tokens] != SIGN
