@@ -105,6 +105,32 @@ def test_only_a_terminal_breaks_lines(terminal: Terminal):
     assert out.getvalue().count("\n") == 1
 
 
+FIGURES = [("epoch", "loss", "tokens/s"), ("1", "12.3456", "682,667"), ("2", "9" * 50, "7kB")]
+
+
+@pytest.mark.parametrize("width", [10, 25, 80])
+@pytest.mark.parametrize("order", [1, -1])
+def test_figures_are_whole_at_any_width(
+    terminal: Terminal, width: int, order: int, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv("COLUMNS", str(width))
+    print_columns([row[::order] for row in FIGURES], right=range(3), out=terminal)
+    tables = [table.splitlines() for table in terminal.getvalue().split("\n\n")]
+    shown = [set(" ".join(row).split()) for row in zip(*tables, strict=True)]
+    assert shown == [set(row) for row in FIGURES]
+
+
+@pytest.mark.parametrize(("width", "is_beside"), [(31, True), (30, False)])
+def test_text_with_little_room_stands_below(
+    terminal: Terminal, width: int, is_beside: bool, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv("COLUMNS", str(width))
+    print_columns([("name", "1", "word " * 20), ("", "", "short")], gap=1, out=terminal)
+    first, *others = terminal.getvalue().splitlines()
+    assert ("word" in first) is is_beside
+    assert {len(line) - len(line.lstrip()) for line in others} == {7 if is_beside else 4}
+
+
 def test_control_characters_of_foreign_text_are_made_visible(terminal: Terminal):
     hostile = "\x1b]0;title\x07\u202e\x9b2J"
     print_columns([(hostile, hostile)], out=terminal)

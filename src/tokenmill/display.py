@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any, Self, TextIO
 from rich.cells import cell_len, set_cell_size
 from rich.console import Console, ConsoleOptions, Group, RenderableType
 from rich.live import Live
+from rich.padding import Padding
 from rich.progress import BarColumn, TaskID, TextColumn
 from rich.progress import Progress as Bar
 from rich.segment import Segment
@@ -38,6 +39,12 @@ if TYPE_CHECKING:  # commands show nothing of costs without pydantic
 
 UNLIMITED = 1000
 """The width in columns of a pipe or a file, whose lines never break."""
+
+LEAST_WIDTH = 24
+"""The width in columns that the last column of a table has at least."""
+
+INDENT = 4
+"""The blanks before a cell that stands below the others of its row."""
 
 LAST_WORDS = 10.0
 """Seconds that DVC has after its error. DVC 3.67 hangs after some, as of a git submodule in what it
@@ -151,26 +158,59 @@ def print_columns(
     out: TextIO | None = None,
 ) -> None:
     """Print rows of cells in aligned columns. On a terminal the last column wraps instead of
-    running over the edge.
+    running over the edge; where it would be too narrow, it stands below the others.
 
     Args:
-        rows: rows of cells. A `Text` may have colours.
-        right: the columns, counted from 0, that are aligned to the right.
+        rows: rows of as many cells each. A `Text` may have colours.
+        right: the columns, counted from 0, that are aligned to the right. They are figures, so the
+            columns that a terminal has no room for stand in a table below, after the first one.
         gap: the number of blanks between two columns.
         out: the stream to print on; stdout if it is not given.
     """
     cells = [
         [cell if isinstance(cell, Text) else Text(message(cell)) for cell in row] for row in rows
     ]
-    table = Table.grid(padding=(0, gap, 0, 0))
-    last = max(map(len, cells), default=1) - 1
-    for number in range(last + 1):
-        table.add_column(
-            justify="right" if number in right else "left", no_wrap=number < last, overflow="fold"
-        )
-    for row in cells:
-        table.add_row(*row)
-    print_blocks([table], console(out))
+    columns = list(zip(*cells, strict=True))
+    last = len(columns) - 1
+    widths = [max(cell.cell_len for cell in column) + gap for column in columns]
+    if last not in right:
+        widths[last] = min(widths[last], LEAST_WIDTH + gap)
+    limit = console(out).width + gap  # the last column needs no gap
+    if not right and sum(widths) > limit:
+        print_blocks(_in_two_lines(cells, gap), console(out))
+        return
+    for number, part in enumerate(_parts(widths, limit)):
+        table = Table.grid(padding=(0, gap, 0, 0))
+        for column in part:
+            justify = "right" if column in right else "left"
+            table.add_column(justify=justify, no_wrap=column < last, overflow="fold")
+        for row in zip(*(columns[column] for column in part), strict=True):
+            table.add_row(*row)
+        wide = max(limit, sum(widths[column] for column in part)) - gap
+        print_blocks([Text()] * (number > 0) + [table], console(out, width=wide))
+
+
+def _parts(widths: Sequence[int], limit: int) -> list[list[int]]:
+    """The columns that fit beside each other: one list of them for each table, all with the first
+    column."""
+    parts = [[0]]
+    for column in range(1, len(widths)):
+        wider = [*parts[-1], column]
+        if len(wider) > 2 and sum(widths[number] for number in wider) > limit:
+            parts.append([0, column])
+        else:
+            parts[-1] = wider
+    return parts
+
+
+def _in_two_lines(rows: Iterable[Sequence[Text]], gap: int) -> Iterator[RenderableType]:
+    """Each row as one line, and its last cell indented below."""
+    for *first, last in rows:
+        line = Text(" " * gap).join(first)
+        if line.plain.strip():
+            yield line
+        if last.plain:
+            yield Padding(last, (0, 0, 0, INDENT))
 
 
 def print_stream(pieces: Iterable[str]) -> None:
