@@ -11,7 +11,7 @@ from rich.text import Text
 from tokenmill.cli.main import Parser, add_json, count
 from tokenmill.core.errors import UserError
 from tokenmill.core.paths import INDEX, TOKENIZER, TOKENS
-from tokenmill.display import console, note, print_blocks, print_record, shortened
+from tokenmill.display import console, note, print_blocks, print_columns, print_record, shortened
 from tokenmill.words.units import counted
 
 if TYPE_CHECKING:
@@ -117,7 +117,9 @@ def print_trace(trace: "Trace", *, spans: int, out: TextIO | None = None) -> Non
     for number, span in enumerate(trace.spans[:spans], start=1):
         passages = [Padding(_marked(one), (0, 0, 0, 4)) for one in span.passages]
         phrase = shortened(trace.text[span.start : span.stop], PHRASE_WIDTH)
-        print_blocks([Text(f"\n{number:2}  {phrase}  ({_frequency(span)})"), *passages], screen)
+        print_blocks([Text()], screen)
+        print_columns([(f"{number:2}", f"{phrase}  ({_frequency(span)})")], out=out)
+        print_blocks(passages, screen)
     if len(trace.spans) > spans:
         left = counted(len(trace.spans) - spans, "more phrase")
         print_blocks([Text(f"\n{left}: --spans N shows them", style="dim")], screen)
