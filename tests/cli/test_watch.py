@@ -67,11 +67,12 @@ def test_80_columns_and_24_lines_hold_all_of_it(project: Path):
     assert sum(line.count("●") for line in lines) == 3, "two validations, and the legend"
 
 
-def test_a_small_window_is_no_error(project: Path):
+@pytest.mark.parametrize(("width", "used"), [(40, 40), (200, 120)])
+def test_it_has_one_width(project: Path, width: int, used: int):
     begin(project)
     watched = Watched(Path(), None)
     assert watched.look()
-    assert max(map(len, shown(watched, 40, 10))) <= 40
+    assert max(map(len, shown(watched, width, 10))) <= used
 
 
 def test_rows_come_before_the_first_validation(project: Path):
@@ -189,7 +190,9 @@ def test_a_curve_in_braille_falls_from_left_to_right():
     chart = line_chart(
         [Series([4.0, 3.0, 2.0], 1, "", [0, 5, 10])], x_label="step", y_label="loss", alt=""
     )
-    *rows, ticks = [text.plain for text in draw(chart, 40, 5)]
+    lines = draw(chart, 40, 5)
+    assert not any(line.style for line in lines[:-1]), "only the labels of the axis are dim"
+    *rows, ticks = [text.plain for text in lines]
     assert len(rows) == 5
     assert max(map(len, [*rows, ticks])) <= 40
     filled = [[column for column, char in enumerate(row) if ord(char) >= 0x2800] for row in rows]

@@ -242,7 +242,9 @@ class Watched:
 
     def frame(self, width: int, height: int) -> Group:
         """Everything for a terminal of this size."""
-        bar = Table.grid(padding=(0, 1), expand=True)
+        width = min(width, 120)
+        bar = Table.grid(padding=(0, 1))
+        bar.width = width
         bar.add_column(no_wrap=True)
         bar.add_column(ratio=1)
         bar.add_row(
@@ -253,7 +255,6 @@ class Watched:
             " ".join([name, value, *notes]).replace(" ", "\xa0")
             for name, value, notes in self.facts()
         )
-        width = min(width, 120)
         parts: list[Text | Table] = [
             Text(line, "bold") for line in textwrap.wrap(self.sentence(steps=True), width)
         ]
@@ -336,7 +337,7 @@ def draw(chart: "Chart", width: int, height: int) -> list[Text]:
     labels = {min(int(tick.at / 100 * height), height - 1): tick.text for tick in chart.y_ticks}
     lines = []
     for row in range(height):
-        text = Text(labels.get(row, "").rjust(left - 1) + " ", "dim")
+        text = Text.assemble((labels.get(row, "").rjust(left - 1) + " ", "dim"))
         for column in range(columns):
             if (row, column) in points:
                 text.append(POINT, points[row, column])
