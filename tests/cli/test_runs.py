@@ -4,6 +4,7 @@ import io
 import json
 import re
 import shutil
+import sys
 from datetime import datetime, timedelta
 from pathlib import Path
 
@@ -13,6 +14,7 @@ import pytest
 from tests.imports import ROOT
 from tests.pipeline.project import Project
 from tests.runs.locks import write_lock
+from tests.terminal import Terminal
 from tokenmill.cli.main import main
 from tokenmill.cli.runs import (
     COLUMNS,
@@ -106,6 +108,20 @@ def test_runs_of_different_texts_are_not_ranked_together():
     )
     assert list(ranked(table, "val_loss", ascending=True)["run"]) == ["c", "a", "e", "b", "d"]
     assert list(ranked(table, "val_loss", ascending=False)["run"]) == ["a", "c", "e", "b", "d"]
+
+
+@pytest.mark.parametrize(("out", "is_whole"), [(Terminal(), False), (io.StringIO(), True)])
+def test_only_a_terminal_gets_a_long_name_shortened(
+    out: io.StringIO, is_whole: bool, monkeypatch: pytest.MonkeyPatch
+):
+    known = {"state": "", "changed": "", "text": "", "val_loss": 2.5}
+    table = pd.DataFrame([{"run": name} | known for name in ("main", "n" * 200)], columns=COLUMNS)
+    monkeypatch.setattr("tokenmill.cli.runs.find_runs", lambda *_, **__: table)
+    monkeypatch.setattr(sys, "stdout", out)
+    main(["runs"])
+    lines = [line for line in out.getvalue().splitlines() if "2.5000" in line]
+    assert len(lines) == 2
+    assert all((len(line) > 200) is is_whole for line in lines)
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ import contextlib
 import logging
 import re
 import statistics
+import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from pathlib import Path
@@ -19,7 +20,7 @@ from tokenmill import git
 from tokenmill.cli.main import Parser, add_json, count
 from tokenmill.core import paths
 from tokenmill.core.errors import UserError
-from tokenmill.display import console, note, print_columns, print_record, say
+from tokenmill.display import console, note, print_columns, print_record, say, shortened
 from tokenmill.words.units import duration
 
 if TYPE_CHECKING:
@@ -81,6 +82,9 @@ SORT = {
 """The names by which rows can be sorted, each with its column."""
 
 BEST_IS_MOST = ("right", "speed")
+
+NAME_WIDTH = 40
+"""The most columns that a name takes on a terminal. A pipe gets it whole."""
 
 COMMITS = 10
 """The number of commits whose runs are listed."""
@@ -335,6 +339,8 @@ def _print(runs: "pd.DataFrame") -> None:
     known = [row.dropna().to_dict() for _, row in runs.iterrows()]
     head = ("run", "val loss", "bits/byte", "right", "time", "tokens/s", "cost")
     shown = [head, *map(_cells, known)]
+    if sys.stdout.isatty():
+        shown = [(shortened(name, NAME_WIDTH), *numbers) for name, *numbers in shown]
     widths = [max(map(len, column)) for column in zip(*shown, strict=True)]
     changes = [": ".join(filter(None, (row["state"], row["changed"]))) for row in known]
     tuned = map(_finetuned, known)
