@@ -38,7 +38,7 @@ WIDTH = 100
 
 EXAMPLES = """\
   tokenmill summary                              after `dvc repro`
-  tokenmill summary --json | jq .epochs[-1]      its numbers for a program
+  tokenmill summary --json | jq '.epochs[-1]'    its numbers for a program
 """
 
 
