@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.runs.unfinished import FINGERPRINT, STEPS, begin
+from tokenmill.cli.main import main
 from tokenmill.core import paths
 from tokenmill.core.errors import UserError
 from tokenmill.core.files import write_text
@@ -23,10 +24,10 @@ def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "project"
 
 
-def stop(folder: Path) -> None:
+def stop(folder: Path, **values: str) -> None:
     path = folder / paths.LIVE / LIVE_RUN
     content = json.loads(path.read_text())
-    path.write_text(json.dumps(content | {"started": content["started"] - 1000}))
+    path.write_text(json.dumps(content | {"started": content["started"] - 1000} | values))
 
 
 def test_a_training_tells_where_it_is(root: Path):
@@ -44,6 +45,19 @@ def test_a_training_tells_where_it_is(root: Path):
     run = under_way(root)
     assert run is not None
     assert run.sentence.startswith("the training in this workspace stopped at step 18")
+
+
+def test_a_training_that_diverged_is_not_to_be_continued(
+    root: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    begin(root)
+    stop(root, diverged="in step 19; lower train.learning_rate (9.0)")
+    monkeypatch.chdir(root)
+    main(["summary", "--json"])
+    told = json.loads(capsys.readouterr().out)
+    assert told["state"] == "diverged"
+    assert "in step 19; lower train.learning_rate (9.0)" in told["sentence"]
+    assert "dvc repro" not in [each["command"] for each in told["next"]]
 
 
 def test_an_epoch_has_weights_where_checkpoints_have_none(root: Path):

@@ -1,6 +1,7 @@
 """A loss or gradient that is no longer finite ends the run before it reaches a weight."""
 
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,10 +10,12 @@ import safetensors.torch
 import torch
 from torch import Tensor
 
-from tests.training.tiny import digest, run
+from tests.training.tiny import digest, run, train_params, workload
 from tokenmill.core.errors import UserError
 from tokenmill.model.gpt import GPT
 from tokenmill.training.checkpoint import Checkpoint
+from tokenmill.training.history import read_live_run
+from tokenmill.training.loop import to_lower
 from tokenmill.training.optimizer import Optimizer
 from tokenmill.training.params import OPTIMIZERS
 
@@ -77,6 +80,35 @@ def test_same_run_again_stops_at_the_same_step(here: Path, tokens: Path):
     assert checkpoints(here) == saved
 
 
+BREAKING = {"learning_rate": 1e30, "schedule": {"warmup_steps": 0}, "batch_size": 100, "epochs": 1}
+"""The only step breaks the weights, which the validation notices."""
+
+
+@pytest.mark.parametrize(
+    ("changes", "where"),
+    [(EXPLODING, "in step 2"), (EXPLODING | BREAKING, "after step 1")],
+)
+def test_a_divergence_is_told_until_another_run_starts(
+    here: Path, tokens: Path, changes: dict[str, Any], where: str
+):
+    live = here / "live"
+    for _ in range(2):  # the second one continues where no step can be made
+        with pytest.raises(UserError, match="diverged"):
+            run(tokens, here / "model", live=live, **changes)
+    told = read_live_run(live)
+    assert told is not None
+    assert told.first_step == 1
+    assert told.diverged.startswith(f"{where}; lower train.learning_rate (")
+    run(tokens, here / "model", live=live, epochs=1)
+    assert read_live_run(live) is None
+
+
+@pytest.mark.parametrize(("whole_texts", "section"), [(False, "train"), (True, "finetune")])
+def test_the_rate_to_lower_is_that_of_the_stage(whole_texts: bool, section: str):
+    work = replace(workload(train_params(), steps_per_epoch=10), whole_texts=whole_texts)
+    assert f"{section}.learning_rate (0.01)" in to_lower(work)
+
+
 def test_divergence_in_the_first_step_saves_nothing(
     here: Path, tokens: Path, monkeypatch: pytest.MonkeyPatch
 ):
@@ -92,15 +124,7 @@ def test_divergence_in_the_first_step_saves_nothing(
 def test_an_update_that_breaks_the_weights_is_not_kept(here: Path, tokens: Path):
     """No later step is there to notice it."""
     with pytest.raises(UserError, match=r"after step 1 .*train\.learning_rate"):
-        run(
-            tokens,
-            here / "model",
-            model={"architecture": "gpt2"},
-            learning_rate=1e30,
-            schedule={"warmup_steps": 0},
-            batch_size=100,
-            epochs=1,
-        )
+        run(tokens, here / "model", **EXPLODING | BREAKING)
     assert checkpoints(here) == []
     assert not (here / "model").exists()
 

@@ -147,7 +147,7 @@ def _record_under_way(run: "UnderWay") -> dict[str, Any]:
         for row in run.epoch_ends
     ]
     return {
-        "state": "training" if run.is_on else "stopped",
+        "state": "training" if run.is_on else "diverged" if run.run.diverged else "stopped",
         "sentence": run.sentence,
         "epochs": epochs,
         "next": _as_records(_while_training(run)),
@@ -172,15 +172,16 @@ def _print_under_way(run: "UnderWay") -> None:
 
 
 def _while_training(run: "UnderWay") -> Commands:
-    """The commands for a training that is under way or stopped."""
+    """The commands for a training that is under way, or that stopped or diverged."""
     commands = [("tokenmill watch", "losses, time left, cost, answers now")]
     commands += [("tokenmill generate", "ask its newest epoch")] if run.epoch_ends else []
     if run.is_on:
         return commands
-    return [
-        ("dvc repro", "or the same `dvc exp run`: training continues where it stopped"),
-        *commands,
-    ]
+    next_ = ("dvc repro", "or the same `dvc exp run`: training continues where it stopped")
+    if run.run.diverged:
+        lower = "dvc exp run -S train.learning_rate=LOWER"
+        next_ = (lower, "a new training; the same one would diverge again")
+    return [next_, *commands]
 
 
 def _print_commands(commands: Commands) -> None:

@@ -40,6 +40,9 @@ STATUS = ("status", "--porcelain", "-z", "--no-renames", "--untracked-files=all"
 
 ACTIVATE = ". .venv/bin/activate"
 
+BACK = "git checkout HEAD . && dvc checkout"
+"""Back to the last commit and its model."""
+
 INSTALL = "pip install -c constraints.txt -e ."
 
 Level = Literal["ok", "warning", "problem"]
@@ -212,16 +215,8 @@ def check_git(project: Project) -> Iterator[Finding]:
         text = f"{ref} is no experiment, and DVC fails on it"
         yield problem("experiments", text, f"git update-ref -d {quote(ref)}")
     gone = [file for file in files if not (root / file).exists()]
-    run = under_way(root) if gone else None
-    if run and run.is_on:
-        yield ok("commit", f"deleted until the training ends: {few(gone)}")
-    elif gone:
-        text = f"deleted, as by a run that was stopped or refused: {few(gone)}"
-        yield warning(
-            "commit",
-            text,
-            "dvc repro; or, to go back: git checkout HEAD . && dvc checkout",
-        )
+    if gone:
+        yield _deleted(root, few(gone))
     elif files:
         yield warning("commit", f"not committed: {few(files)}", "git add -A && git commit")
     else:
@@ -260,6 +255,17 @@ def check_identity(project: Project) -> Iterator[Finding]:
             "git does not know your name, so neither `git commit` nor `dvc exp run` works",
             fix,
         )
+
+
+def _deleted(root: Path, files: str) -> Finding:
+    """Why results that are committed are not there."""
+    run = under_way(root)
+    if run and run.is_on:
+        return ok("commit", f"deleted until the training ends: {files}")
+    if run and run.run.diverged:
+        return warning("commit", f"{run.sentence}; deleted: {files}", BACK)
+    why = "as by a run that was stopped or refused"
+    return warning("commit", f"deleted, {why}: {files}", f"dvc repro; or, to go back: {BACK}")
 
 
 def _locked(root: Path) -> Iterator[Finding]:

@@ -136,7 +136,7 @@ class UnderWay:
 
     @property
     def sentence(self) -> str:
-        """A sentence about where the training is, or where it stopped."""
+        """A sentence about where the training is, or where it stopped or diverged."""
         damage = f" ({self.damage})" if self.damage else ""
         return self.told(
             f"step {self.step:,} of {self.run.steps:,}, epoch {self.epoch:.2f}{damage}"
@@ -151,6 +151,8 @@ class UnderWay:
         """The sentence, with the place in these words."""
         if self.is_on:
             return f"training is under way in {self.where}: {place}"
+        if self.run.diverged:
+            return f"the training in {self.where} diverged {self.run.diverged}"
         way_on = "`dvc repro` or the same `dvc exp run` continues it"
         return f"the training in {self.where} stopped at {place}; {way_on}"
 

@@ -280,6 +280,8 @@ class LiveRun(Section):
     plan: list[list[str]]
     """Pairs of a name and a fact, as training prints them at its start."""
     cost: CostParams
+    diverged: str = ""
+    """Where training diverged, and the way out: `in step 7; lower …`. Empty if it did not."""
 
     @property
     def is_on(self) -> bool:
@@ -338,10 +340,12 @@ class LiveFiles:
     def began(self, step: int) -> None:
         """Let the remaining time be reckoned from here on; the first step, which compiles, is
         over."""
-        if self._folder and self._run:
-            self._run = self._run.model_copy(update={"began": time.time(), "first_step": step})
-            with contextlib.suppress(OSError):
-                write_json(self._folder / LIVE_RUN, self._run.model_dump())
+        self._change(began=time.time(), first_step=step)
+
+    def diverged(self, step: int, where: str) -> None:
+        """Tell that training diverged after `step`, until the run starts again. See
+        `LiveRun.diverged`."""
+        self._change(first_step=step, diverged=where)
 
     def add(self, row: StepRow | ValidationRow) -> None:
         """Add a row to its table, which is written about once a second."""
@@ -356,6 +360,13 @@ class LiveFiles:
             _signal().unlink(missing_ok=True)
             if finished and self._folder:
                 (self._folder / LIVE_RUN).unlink(missing_ok=True)
+
+    def _change(self, **values: Any) -> None:
+        """Write `run.json` with other values."""
+        if self._folder and self._run:
+            self._run = self._run.model_copy(update=values)
+            with contextlib.suppress(OSError):
+                write_json(self._folder / LIVE_RUN, self._run.model_dump())
 
     def _write(self) -> None:
         """Append the new rows to the tables; after an error, which may have cut a row, write the

@@ -417,11 +417,10 @@ def end_stopped(run: Training, timing: Timing, reason: str | None) -> NoReturn:
 def end_broken(run: Training, loss: float) -> NoReturn:
     """End a run whose weights the last update broke. They are not saved."""
     run.saver.wait()
-    train = run.work.train
+    step, lower = run.state.step, to_lower(run.work)
+    run.live.diverged(step, f"after step {step:,}; lower {lower}")
     run.group.end(
-        f"training diverged: after step {run.state.step:,} the validation loss is {loss}. Lower "
-        f"train.learning_rate ({train.peak}), or raise train.schedule.warmup_steps "
-        f"({train.schedule.warmup_steps})."
+        f"training diverged: after step {step:,} the validation loss is {loss}. Lower {lower}."
     )
 
 
@@ -434,15 +433,26 @@ def end_diverged(run: Training, losses: Losses, diverged: Diverged) -> NoReturn:
         run.saver.wait()
     good = store.newest_upto(diverged.step)
     saved = f"the last good checkpoint is {good}" if good else "there was no checkpoint yet"
-    work, train, per_epoch = run.work, run.work.train, run.work.steps_per_epoch
+    work, per_epoch, lower = run.work, run.work.steps_per_epoch, to_lower(run.work)
     epoch, position = divmod(diverged.step, per_epoch)
     first = work.sampler.indices_at(diverged.step)[:SEQUENCES_IN_MESSAGE]
     sequences = f"{work.sampler.named} {', '.join(map(str, first))}, …"
+    run.live.diverged(diverged.step, f"in step {diverged.step + 1:,}; lower {lower}")
     group.end(
         f"training diverged in step {diverged.step + 1:,}, epoch {epoch + 1}, batch "
         f"{position + 1:,} of {per_epoch:,} ({sequences}): loss "
         f"{diverged.loss}, gradient norm {diverged.norm}, learning rate "
         f"{work.learning_rate_at(diverged.step):.3g}. Its update was not made; {saved}. Lower "
+        f"{lower}."
+    )
+
+
+def to_lower(work: Workload) -> str:
+    """The parameter to lower where training diverged, and what else helps."""
+    train = work.train
+    if work.whole_texts:
+        return f"finetune.learning_rate ({train.peak})"
+    return (
         f"train.learning_rate ({train.peak}), raise train.schedule.warmup_steps "
-        f"({train.schedule.warmup_steps}), or take another train.precision ({train.precision})."
+        f"({train.schedule.warmup_steps}), or take another train.precision ({train.precision})"
     )
