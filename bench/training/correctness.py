@@ -73,12 +73,10 @@ class Run:
             optimizer=self.optimizer_name, batch_size=BATCH, learning_rate=1e-3
         )
         compilation = Compilation(self.compiled, "asked for")
-        # Muon's iteration
-        with mock.patch("tokenmill.training.optimizer.multiplies_bfloat16", return_value=False):
-            compiler = compilation.for_update(self.compute.device)
-            self.optimizer = Optimizer(
-                self.model, self.train, self.compute, compiler=compiler, repeats=self.recorded
-            )
+        compiler = compilation.for_update(self.compute.device)
+        self.optimizer = Optimizer(
+            self.model, self.train, self.compute, compiler=compiler, repeats=self.recorded
+        )
         self.forward: GPT = compilation.of(self.model)
         draws = np.random.default_rng(0)
         ids = np.cumsum(draws.integers(1, 4, COUNT * config.context_length + 1)) % config.vocab_size

@@ -52,7 +52,7 @@ from tokenmill.training.history import RunState
 from tokenmill.training.lora import load_adapter, save_adapter
 from tokenmill.training.params import TrainParams
 
-NUMERICS_VERSION = 12
+NUMERICS_VERSION = 13
 """The version of what a step computes, raised by hand when a change of the code changes it.
 Checkpoints of other versions are not continued."""
 

@@ -138,7 +138,8 @@ class Optimizer:
             _adamw(rest, train, tables=model.ngram_tables, capturable=repeats)
         ]
         if hidden:
-            precision = torch.bfloat16 if multiplies_bfloat16(compute.device) else torch.float32
+            rounds = multiplies_bfloat16(compute.device) and not compute.exact_float32
+            precision = torch.bfloat16 if rounds else torch.float32
             rates = {"lr": train.peak, "weight_decay": train.weight_decay}
             muon = Muon(
                 hidden.values(), **rates, precision=precision, group=group, compiler=compiler
@@ -359,7 +360,7 @@ class Muon(UnwrappedOptimizer):
         compiler: Callable[[Any], Any] | None = None,
     ):
         """Compute the iteration in `precision`: float32, or bfloat16 where the device multiplies it
-        faster."""
+        faster and float32 was not asked for by name."""
         super().__init__(parameters, {"lr": lr, "weight_decay": weight_decay, "momentum": MOMENTUM})
         self._precision = precision
         self._group = group

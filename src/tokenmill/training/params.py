@@ -177,7 +177,8 @@ class TrainParams(Section):
     precision: Literal["auto", "float32", "bfloat16", "float16"]
     """The number format of matrix products; weights stay float32. `auto`: bfloat16 on GPUs and CPUs
     with hardware for it (AVX512_BF16, AMX), float16 with a loss scaler on older GPUs, float32 on
-    other CPUs and Apple GPUs."""
+    other CPUs and Apple GPUs. With `float32` by name no product rounds its inputs, Muon's
+    neither."""
 
     validation_bytes: int | None = Field(ge=1)
     """The validation loss is measured on whole documents of the validation text with about this
