@@ -54,6 +54,11 @@ def test_power_falls_with_a_power_of_the_step(constant: int | None, begin: int):
     assert values[4 * begin - 1] == pytest.approx(0.5)
 
 
+def test_power_falls_from_the_peak_after_a_longer_warm_up():
+    few, none = (params(4, type="power", constant_steps=steps) for steps in (3, None))
+    assert rates(few) == rates(none)
+
+
 def test_power_without_warm_up_falls_from_the_first_step_on():
     values = rates(params(4, type="power", warmup_steps=0, constant_steps=None, power=1.0))
     assert values[:4] == pytest.approx([1, 1 / 2, 1 / 3, 1 / 4])
@@ -66,6 +71,19 @@ def test_wsd_follows_its_example():
     assert all(a > b for a, b in pairwise(values[299:]))
     assert values[349] == pytest.approx(0.55)
     assert values[399] == pytest.approx(0.1)
+
+
+@given(
+    steps=st.integers(1, 60),
+    warmup=st.integers(0, 60),
+    decay=st.floats(0.01, 1.0),
+    final=st.floats(0.0, 0.9),
+)
+def test_wsd_falls_evenly_from_the_peak(steps: int, warmup: int, decay: float, final: float):
+    schedule = {"warmup_steps": warmup, "decay_fraction": decay, "final_fraction": final}
+    values = rates(params(1, type="wsd", **schedule), steps_per_epoch=steps)
+    falls = [a - b for a, b in pairwise([1.0, *values[warmup:]]) if a != b]
+    assert falls == pytest.approx([(1 - final) / max(1, len(falls))] * len(falls))
 
 
 def test_cosine_falls_through_the_middle_to_the_final_fraction():

@@ -104,14 +104,16 @@ class ScheduleParams(Section):
     """Steps over which the rate rises linearly from zero."""
 
     constant_steps: int | None = Field(ge=1)
-    """`power` only: after this many steps the rate begins to fall; null: after the warm-up."""
+    """`power` only: after this many steps the rate begins to fall; null, or less than
+    `warmup_steps`: after the warm-up."""
 
     power: float = Field(gt=0.0, le=2.0)
     """`power` only: the rate of step s is `train.learning_rate` times (constant_steps / s)^power.
     0.5 is the square root."""
 
     decay_fraction: float = Field(gt=0.0, le=1.0)
-    """`wsd` only: the rate falls over this last part of the horizon."""
+    """`wsd` only: the rate falls over this last part of the horizon, but not before the warm-up has
+    ended."""
 
     final_fraction: float = Field(ge=0.0, le=1.0)
     """`wsd` and `cosine`: the rate at the end of the horizon, as a fraction of

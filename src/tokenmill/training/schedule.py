@@ -14,7 +14,7 @@ import numpy as np
 from tokenmill.formats.mixture import Seen, Stretch, seen_of, stretches_of
 from tokenmill.formats.token_file import TokenMetadata
 from tokenmill.model.config import ModelConfig
-from tokenmill.training.params import TrainParams
+from tokenmill.training.params import ScheduleParams, TrainParams
 
 
 class EpochSampler:
@@ -233,13 +233,20 @@ class Workload:
         schedule = self.train.schedule
         if schedule.type != "wsd" or schedule.horizon_epochs is not None:
             return None
-        begin = max(schedule.warmup_steps, round(self.steps * (1 - schedule.decay_fraction)))
+        begin = decay_begin(schedule, self.steps)
         return begin if 0 < begin < self.steps else None
 
     @property
     def kept_steps(self) -> set[int]:
         """The steps whose checkpoints a later run with more epochs may need."""
         return {self.steps} | ({self.pre_decay_step} if self.pre_decay_step is not None else set())
+
+
+def decay_begin(schedule: ScheduleParams, horizon: int) -> int:
+    """The first step of a decay that ends at the step `horizon`: never before the warm-up has
+    ended."""
+    stable = 0 if schedule.type == "cosine" else round(horizon * (1 - schedule.decay_fraction))
+    return max(schedule.warmup_steps, stable)
 
 
 def lr_at(step: int, *, train: TrainParams, steps_per_epoch: int) -> float:
@@ -255,14 +262,10 @@ def lr_at(step: int, *, train: TrainParams, steps_per_epoch: int) -> float:
     if schedule.type == "constant":
         return peak
     if schedule.type == "power":
-        constant = schedule.constant_steps or max(schedule.warmup_steps, 1)
+        constant = max(schedule.constant_steps or 1, schedule.warmup_steps)
         return peak * min(1.0, constant / (step + 1)) ** schedule.power
     horizon = train.horizon * steps_per_epoch
-    begin = (
-        schedule.warmup_steps
-        if schedule.type == "cosine"
-        else round(horizon * (1 - schedule.decay_fraction))
-    )
+    begin = decay_begin(schedule, horizon)
     if step < begin:
         return peak
     done = min(1.0, (step + 1 - begin) / max(1, horizon - begin))
