@@ -30,10 +30,11 @@ products: one, its gradient, and the next one. Inductor's plan says so (`tests/c
 
 
 def matmul_parameters(config: ModelConfig) -> int:
-    """Parameters that multiply each token: all but the embeddings of tokens and positions."""
+    """Parameters of the matrices that multiply each token: all but embeddings, norms and biases."""
     model = outline(config)
     embeddings = [module for module in model.modules() if isinstance(module, torch.nn.Embedding)]
-    return sum(p.numel() for p in model.parameters()) - sum(e.weight.numel() for e in embeddings)
+    matrices = sum(p.numel() for p in model.parameters() if p.ndim == 2)
+    return matrices - sum(e.weight.numel() for e in embeddings)
 
 
 def flops_per_token(config: ModelConfig, *, learning: int | None = None) -> int:
