@@ -212,7 +212,9 @@ def work(how: str, method: Method, folder: Path, turn: int) -> Row:
     )
     base = newest_epoch(folder / "models")
     train = params.as_training(
-        TrainParams.model_validate(base.manifest.train.model_dump()), base.manifest.model
+        TrainParams.model_validate(base.manifest.train.model_dump()),
+        base.manifest.model,
+        sequences=len(np.load(folder / "train.npy", mmap_mode="r")),
     )
     learn = _tokenmill if how == "TokenMill" else partial(_trl, packing=how.endswith("packed"))
     with contextlib.redirect_stdout(sys.stderr):

@@ -245,6 +245,16 @@ def test_lora_that_cannot_be_is_refused(base: Path, here: Path, monkeypatch: pyt
         tune(base, here, monkeypatch, "lora", runtime={"parallel": "fsdp"})
 
 
+@pytest.mark.parametrize(("sequences", "warmup"), [(1, 1), (39, 1), (80, 2), (9000, 10)])
+def test_the_warm_up_follows_from_an_epoch(sequences: int, warmup: int):
+    """Of four sequences a step, whatever the number of epochs."""
+    for epochs in (1, 3):
+        params = FinetuneParams.model_validate(SECTION | {"data": "/", "epochs": epochs})
+        model = ModelParams.model_validate(MODEL)
+        train = params.as_training(train_params(), model, sequences=sequences)
+        assert train.schedule.warmup_steps == warmup
+
+
 @pytest.mark.parametrize("method", METHODS)
 def test_more_epochs_continue(
     base: Path,

@@ -18,18 +18,6 @@ RATES: dict[Method, float] = {"full": 0.25, "lora": 2.5}
 Pre-Training", section 4.1). For LoRA it is ten times that (Schulman et al. 2025, "LoRA Without
 Regret")."""
 
-SCHEDULE = ScheduleParams(
-    type="wsd",
-    warmup_steps=10,
-    constant_steps=None,
-    power=0.5,
-    decay_fraction=0.5,
-    final_fraction=0.0,
-    horizon_epochs=None,
-)
-"""The schedule of fine-tuning: linear decay as in Radford et al. 2018, but over the later half
-only, so that more epochs continue from the middle of a run."""
-
 
 class FinetuneParams(Section):
     """How a trained model learns to answer."""
@@ -109,8 +97,9 @@ class FinetuneParams(Section):
             )
         return self
 
-    def as_training(self, base: TrainParams, model: ModelParams) -> TrainParams:
-        """The parameters of the training that fine-tunes a model trained with `base`."""
+    def as_training(self, base: TrainParams, model: ModelParams, *, sequences: int) -> TrainParams:
+        """The parameters of the training that fine-tunes a model trained with `base` on so many
+        sequences."""
         rate = self.learning_rate
         if rate == "auto":
             rate = float(f"{RATES[self.method] * auto_learning_rate(model, 'adamw'):.2g}")
@@ -121,7 +110,7 @@ class FinetuneParams(Section):
             "learning_rate": rate,
             "optimizer": "adamw",
             "weight_decay": 0.0,
-            "schedule": SCHEDULE,
+            "schedule": _schedule(steps_per_epoch=-(-sequences // self.batch_size)),
             "average_power": None,
             "seed": self.seed,
             "validate_every_steps": None,
@@ -129,6 +118,21 @@ class FinetuneParams(Section):
             "target_loss": None,
         }
         return base.model_copy(update=own)
+
+
+def _schedule(*, steps_per_epoch: int) -> ScheduleParams:
+    """The schedule of fine-tuning: linear decay as in Radford et al. 2018, but over the later half
+    only, so that more epochs continue from the middle of a run. For the same reason the warm-up
+    follows from an epoch: a tenth of it, at most ten steps."""
+    return ScheduleParams(
+        type="wsd",
+        warmup_steps=min(10, max(1, steps_per_epoch // 10)),
+        constant_steps=None,
+        power=0.5,
+        decay_fraction=0.5,
+        final_fraction=0.0,
+        horizon_epochs=None,
+    )
 
 
 def _lora_fits(finetune: FinetuneParams, info: ValidationInfo) -> FinetuneParams:

@@ -90,8 +90,8 @@ def finetuning_job(
     )
     kept = base.manifest.train.model_dump()
     trained = checked(kept, TrainParams, source=models / MANIFEST, way_out=way_out(models))
-    train = params.as_training(trained, base.manifest.model)
     rows = with_base_text(chats["train"].layers, base, trained, tokens, params.base_fraction)
+    train = params.as_training(trained, base.manifest.model, sequences=len(rows))
     return tuning_job(
         base, train, rows, chats["val"], lora=params.lora if params.method == "lora" else None
     ), chats
