@@ -2,20 +2,22 @@
 names."""
 
 import os
-from pathlib import Path
 
 from tokenmill.core import paths
 from tokenmill.core.files import rounded, write_json
 from tokenmill.core.params import Section, load
 from tokenmill.data.params import CleanParams, DataParams
 from tokenmill.display import note
+from tokenmill.finetuning.chats import ChatSplit
 from tokenmill.finetuning.params import FinetuneParams
 from tokenmill.finetuning.run import clean_chats, finetuning_job
 from tokenmill.planning.plan import peak_flops
 from tokenmill.training.history import EpochRow, StepRow, train_metrics, write_rows
+from tokenmill.training.job import Job
 from tokenmill.training.launch import launch_processes
 from tokenmill.training.params import RuntimeParams
 from tokenmill.training.run import run_job
+from tokenmill.training.size import step_flops
 from tokenmill.words.warnings import left_out_of_chats
 
 
@@ -35,21 +37,22 @@ def main() -> None:
     """
     params = load(Params)
     with clean_chats(params.finetune, params.clean, encoding=params.data.encoding) as folder:
-        if not launch_processes(params.runtime):
-            _finetune(params, folder)
+        job, chats = finetuning_job(
+            params.finetune,
+            chats_folder=folder,
+            runtime=params.runtime,
+            models=paths.MODEL,
+            tokens=paths.TOKENS,
+            tokenizer_file=paths.TOKENIZER,
+        )
+        flops = step_flops(job.work, learning=job.learning)
+        if not launch_processes(params.runtime, step_flops=flops):
+            _finetune(params, job, chats)
 
 
-def _finetune(params: Params, chats_folder: Path) -> None:
+def _finetune(params: Params, job: Job, chats: dict[str, ChatSplit]) -> None:
     """Train, as the only process or as one of several; the main process writes the results."""
     metrics = paths.FINETUNED_METRICS
-    job, chats = finetuning_job(
-        params.finetune,
-        chats_folder=chats_folder,
-        runtime=params.runtime,
-        models=paths.MODEL,
-        tokens=paths.TOKENS,
-        tokenizer_file=paths.TOKENIZER,
-    )
     left_out = {
         "left_out": sum(split.left_out for split in chats.values()),
         "texts": sum(split.left_out + split.chats for split in chats.values()),

@@ -11,6 +11,7 @@ as there, by a backend that needs no compiler, and the process says how many gra
 import atexit
 import functools
 import json
+import math
 import os
 import sys
 from pathlib import Path
@@ -97,7 +98,7 @@ def main(arguments: dict[str, Any]) -> None:
     runtime = tiny.runtime_params(**arguments.get("runtime", {}))
 
     def train() -> None:
-        if not launch_processes(runtime):
+        if not launch_processes(runtime, step_flops=math.inf):
             tiny.run(tokens, root / "model", **arguments)
 
     report_errors(train)

@@ -1,6 +1,7 @@
 """Several processes that train one model give the numbers of one, and stop, diverge and continue
 together."""
 
+import math
 import os
 import random
 import signal
@@ -473,12 +474,12 @@ def test_processes_share_the_cores(monkeypatch: pytest.MonkeyPatch):
 
 def test_auto_is_one_process_on_a_cpu_or_one_for_each_gpu(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(os, "cpu_count", lambda: 3)
-    assert launch.process_count(runtime_params(processes="auto")) == 1
-    assert launch.process_count(runtime_params(processes=3)) == 3
+    assert launch.process_count(runtime_params(processes="auto"), math.inf) == 1
+    assert launch.process_count(runtime_params(processes=3), math.inf) == 3
     monkeypatch.setattr(launch, "choose_device", lambda _: torch.device("cuda"))
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 4)
-    assert launch.process_count(runtime_params(processes="auto")) == 4
-    assert launch.process_count(runtime_params(processes=2)) == 2
+    assert launch.process_count(runtime_params(processes="auto"), math.inf) == 4
+    assert launch.process_count(runtime_params(processes=2), math.inf) == 2
 
 
 @pytest.mark.parametrize(
@@ -504,7 +505,7 @@ def test_more_processes_than_devices_are_refused(
     with pytest.raises(
         UserError, match=rf"runtime\.processes \({there + 1}\) .* {there} \({device}\)"
     ):
-        launch.process_count(runtime_params(processes=there + 1))
+        launch.process_count(runtime_params(processes=there + 1), math.inf)
 
 
 def test_without_a_rank_there_is_no_group(monkeypatch: pytest.MonkeyPatch):

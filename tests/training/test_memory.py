@@ -219,8 +219,8 @@ def test_whole_gradients_fit_beside_all_else(
 ):
     """Two processes share the machine; each has all gradients and half of the weights and the
     optimizer's state."""
-    config = model_config()
-    need = memory(config, sequences=2, precision=torch.float32)
+    config, train = model_config(), train_params(batch_size=4, average_power=1.0)
+    need = memory(config, sequences=2, precision=torch.float32, train=train)
     taken = (need.weights + need.optimizer) // 2 + need.gradients + need.activations + need.logits
     total = int(2 * taken / WHOLE_GRADIENTS_SHARE) + 2 * bytes_
     monkeypatch.setattr(
@@ -228,6 +228,6 @@ def test_whole_gradients_fit_beside_all_else(
     )
     monkeypatch.setattr(Group, "all_reduce_min", lambda _, value: value)
     group = Group(size=2, shards=True, on_this_machine=2)
-    work = workload(train_params(batch_size=4), steps_per_epoch=1)
+    work = workload(train, steps_per_epoch=1)
     micro_batch = FittingMicroBatch(here, 2, work=work, compute=CPU, group=group)
     assert micro_batch.holds_whole_gradients() is fits

@@ -40,6 +40,7 @@ from tokenmill.core.files import (
     write_json,
     write_text,
 )
+from tokenmill.core.params import Epochs
 from tokenmill.core.paths import PACKED_SHARDS, step_folders
 from tokenmill.costs import TIMES
 from tokenmill.formats.records import read_record
@@ -60,14 +61,14 @@ Checkpoints of other versions are not continued."""
 class ResumableSchedule(BaseModel):
     """The part of `train.schedule` that a run may change."""
 
-    horizon_epochs: int | None
+    horizon_epochs: Epochs | None
 
 
 class Resumable(BaseModel):
     """The parameters of `train` that a run may change and still continue from its checkpoints;
     `find_checkpoint` decides from which one."""
 
-    epochs: int = Field(ge=1)
+    epochs: Epochs
     schedule: ResumableSchedule
     validate_every_steps: int | None
     early_stopping: int | None

@@ -21,7 +21,7 @@ from collections.abc import Sequence
 from dataclasses import astuple, dataclass, field, fields, replace
 from pathlib import Path
 from shlex import quote
-from typing import Annotated, TypeVar
+from typing import Annotated, Any, TypeVar
 
 import psutil
 from pydantic import Field

@@ -6,7 +6,6 @@ for them and passes signals on.
 """
 
 import logging
-import math
 import os
 import signal
 import socket
@@ -37,7 +36,7 @@ hundred kernels are launched. With fewer operations for each, more GPUs are no f
 assumed from data sheets, not measured."""
 
 
-def launch_processes(runtime: RuntimeParams, *, step_flops: float = math.inf) -> bool:
+def launch_processes(runtime: RuntimeParams, *, step_flops: float) -> bool:
     """Run this program's command in `runtime.processes` processes, if that is more than one.
 
     A process that torchrun or this function started (RANK is set) is already one of several.
@@ -62,7 +61,7 @@ def launch_processes(runtime: RuntimeParams, *, step_flops: float = math.inf) ->
     return count > 1
 
 
-def process_count(runtime: RuntimeParams, step_flops: float = math.inf) -> int:
+def process_count(runtime: RuntimeParams, step_flops: float) -> int:
     """The number of processes that the parameters ask for: at most one for each device, or for each
     core on a CPU."""
     device = choose_device(runtime.device).type

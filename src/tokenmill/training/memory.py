@@ -21,7 +21,6 @@ from pydantic import BaseModel, Field
 from tokenmill.core.errors import UserError
 from tokenmill.core.files import write_json
 from tokenmill.formats.records import read_record
-from tokenmill.model.config import ModelConfig
 from tokenmill.model.device import Compute, is_out_of_memory
 from tokenmill.training.distributed import SINGLE, Group
 from tokenmill.training.schedule import Workload
@@ -77,7 +76,8 @@ class FittingMicroBatch(MicroBatch):
             say: gets a sentence when memory runs out.
         """
         self._file = folder / f"micro_batch-{group.rank}.json"
-        self._config = work.config
+        self._work = work
+        self._learning = learning
         self._compute = compute
         self._group = group
         self._say = say
@@ -98,9 +98,11 @@ class FittingMicroBatch(MicroBatch):
         if not group.shards:
             return False
         need = memory(
-            self._config,
+            self._work.config,
             sequences=self.sequences,
             precision=compute.precision,
+            train=self._work.train,
+            learning=self._learning,
             shards=group.size,
         )
         there = device_memory(compute.device)[1] / (
@@ -150,7 +152,7 @@ class FittingMicroBatch(MicroBatch):
                 remembered first.
         """
         if self._first == 1:
-            raise UserError(_too_large(self._config, self._compute.name))
+            raise UserError(_too_large(self._work, self._learning, self._compute.name))
         self._halve()
         raise UserError(
             f"out of memory; remembered a micro-batch of {self.sequences}, with which `dvc repro` "
@@ -220,8 +222,9 @@ def first_micro_batch(
     return max(1, sequences_within(min(work.train.batch_size, part), room, need))
 
 
-def _too_large(config: ModelConfig, device: str) -> str:
-    need = memory(config, sequences=1, precision=torch.float32)
+def _too_large(work: Workload, learning: int | None, device: str) -> str:
+    config = work.config
+    need = memory(config, sequences=1, precision=torch.float32, train=work.train, learning=learning)
     return (
         f"out of memory on {device} with one sequence at a time: weights, gradients and optimizer "
         f"need about {size(need.fixed)}, a sequence {size(need.of_sequences)}. Take a smaller "

@@ -51,9 +51,10 @@ def flops_per_token(config: ModelConfig, *, learning: int | None = None) -> int:
     return 4 * (matmul_parameters(config) + learning) + attention
 
 
-def step_flops(work: Workload) -> int:
-    """Floating-point operations of a step, without the update."""
-    return work.tokens_per_step * flops_per_token(work.config)
+def step_flops(work: Workload, *, learning: int | None = None) -> int:
+    """Floating-point operations of a step, without the update; `learning` as in
+    `flops_per_token`."""
+    return work.tokens_per_step * flops_per_token(work.config, learning=learning)
 
 
 @dataclass(frozen=True)
