@@ -14,7 +14,7 @@ LOG := $(VENV)/install.log
 TEST := python -m pytest -n 3 --dist worksteal $(if $(SEED),--seed $(SEED) --hypothesis-seed $(SEED))
 export PATH := $(abspath $(BIN)):$(PATH)
 
-.PHONY: repro test test-fast test-oldest-torch check format faults bench-gpu
+.PHONY: repro test test-slow test-oldest-torch check format faults bench-gpu
 
 repro: $(READY)  ## environment, then the whole pipeline
 	@dvc repro
@@ -22,14 +22,14 @@ repro: $(READY)  ## environment, then the whole pipeline
 	@dvc repro -q -sf report
 	@python -m tokenmill summary
 
-test: $(READY_TO_TEST)  ## the whole test suite; in another order and with other examples: make test SEED=7
-	@$(TEST)
-
-test-fast: $(READY_TO_TEST)  ## without the tests that run whole pipelines
+test: $(READY_TO_TEST)  ## the tests; in another order and with other examples: make test SEED=7
 	@$(TEST) -m "not slow"
 
-test-oldest-torch:  ## the whole test suite with the lowest PyTorch that pyproject.toml allows, in .venv-oldest
-	@$(MAKE) VENV=.venv-oldest TORCH=$(OLDEST_TORCH) test
+test-slow: $(READY_TO_TEST)  ## those that take long: experiments, kills, browsers, compilers, benchmarks
+	@$(TEST) -m slow
+
+test-oldest-torch:  ## both with the lowest PyTorch that pyproject.toml allows, in .venv-oldest
+	@$(MAKE) VENV=.venv-oldest TORCH=$(OLDEST_TORCH) test test-slow
 
 check: $(READY_TO_TEST)  ## format, lint, types, spelling, generated documents
 	@ruff format --check .

@@ -102,10 +102,11 @@ SECONDS = {
     "pipeline/test_sharing.py": 20,
     "pipeline/test_start.py": 15,
 }
-"""What the slow tests of a folder take, roughly, where it is more than 10; those of tests/pipeline
-share little."""
+"""What the slow tests of a folder take, roughly, where it is more than 10; the files of
+tests/pipeline, where none is quick, share little."""
 
 
+@pytest.hookimpl(trylast=True)  # after `-m` has chosen
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Each process gets a share of the folders with slow tests, and begins with them; then come the
     others.
@@ -115,7 +116,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     the same length.
     """
     count = getattr(config, "workerinput", {}).get("workercount", 1)
-    slow_files = {item.path for item in items if item.get_closest_marker("slow")}
+    slow_files = {
+        item.path
+        for item in items
+        if item.get_closest_marker("slow") or item.path.parent.name == "pipeline"
+    }
     slow: dict[str, list[pytest.Item]] = {}
     for item in items:
         if item.path in slow_files:

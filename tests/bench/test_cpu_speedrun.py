@@ -65,6 +65,7 @@ def test_a_mark_has_the_shortest_training_for_it(mark: float, preset: Preset):
     assert sorted(preset.marks, reverse=True) == [*preset.marks]
 
 
+@pytest.mark.slow
 def test_the_command_writes_its_rows(bench: Bench, tmp_path: Path):
     file = tmp_path / "rows.json"
     said = bench("cpu_speedrun", "--tiny", "--json", file)

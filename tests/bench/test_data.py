@@ -115,6 +115,7 @@ def test_every_format_is_the_same_every_time(tmp_path: Path, form: str) -> None:
     assert paths[0].read_bytes() == paths[1].read_bytes()
 
 
+@pytest.mark.slow
 def test_a_small_run_gives_all_figures(tmp_path: Path) -> None:
     command = [
         sys.executable,
@@ -145,6 +146,7 @@ def test_a_small_run_gives_all_figures(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["f.json"]
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("forked_jobs")
 def test_the_curve_has_a_row_for_each_stage_and_input(bench: Bench, tmp_path: Path) -> None:
     bench("data.growth", "--tiny", "--vocabulary", "600", "--json", tmp_path / "f.json")

@@ -11,6 +11,7 @@ from tests.bench.conftest import Bench
 from tokenmill.planning import benchmark
 
 
+@pytest.mark.slow
 def test_a_proposal_is_trained_for_the_time_that_it_has(
     bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):

@@ -4,10 +4,13 @@ import json
 from pathlib import Path
 from typing import get_args
 
+import pytest
+
 from tests.bench.conftest import Bench
 from tokenmill.model.config import Architecture
 
 
+@pytest.mark.slow
 def test_writing_is_measured_beside_transformers(bench: Bench, tmp_path: Path):
     printed = bench("generate", "--tiny", "--json", tmp_path / "g.json")
     rows = json.loads((tmp_path / "g.json").read_text())

@@ -82,6 +82,7 @@ def test_what_is_used_between_two_moments() -> None:
     assert Moment(1.0, 2.0, 3.0, None).to(Moment(2.0, 2.0, 3.0, None)).received is None
 
 
+@pytest.mark.slow
 def test_a_killed_stage_gives_the_same_bytes_when_it_runs_again(tmp_path: Path) -> None:
     raw = tmp_path / "raw.jsonl"
     texts = ("\n".join(map(" ".join, one)) for one in conversations(seed=0, count=300))

@@ -103,6 +103,7 @@ def test_tokenmill_climbs_first():
     assert ladder.rows_of(("memory map", "TokenMill"), times, TINY, 1.0)[1]["times the first"] == 1
 
 
+@pytest.mark.slow
 def test_a_contender_has_turns_for_some_seconds_only(tokens: Path):
     contenders = {"RAM": Contender(partial(make, "RAM", TINY, tokens), is_stage=False)}
     timed = measure(contenders, rounds=50, steps=1, at_a_time=1, seconds=0.0)

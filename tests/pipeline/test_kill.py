@@ -20,10 +20,7 @@ from tests.faults.material import OUTPUTS
 from tests.pipeline.project import Project, ran
 from tests.waiting import wait_for
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(os.name == "nt", reason="Windows has no kill -9"),
-]
+pytestmark = pytest.mark.skipif(os.name == "nt", reason="Windows has no kill -9")
 
 
 MANY = 500
@@ -104,6 +101,7 @@ def test_kills_ctrl_c_and_damage_end_in_the_bytes_of_a_quiet_run(finished: Proje
     assert finished.digest(*outputs) == quiet.digest(*outputs)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stage", ["index", "trace"])
 def test_kills_of_a_short_stage_change_no_byte(finished: Project, stage: str) -> None:
     """Of the stage, of DVC, of both, at its beginning and after parts of its work; nothing else is
@@ -169,6 +167,7 @@ def stop_by_ctrl_c(project: Project) -> int:
     )
 
 
+@pytest.mark.slow
 def test_a_value_edited_during_training_is_not_recorded(finished: Project) -> None:
     """Else dvc.lock would name a rate with which the model was not trained."""
     finished.set(train__epochs=8)

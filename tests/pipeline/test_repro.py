@@ -13,8 +13,6 @@ from ruamel.yaml import YAML
 from tests.imports import CANNOT_CHANGE_A_RESULT, ROOT, modules, place
 from tests.pipeline.project import KEPT_IN_GIT, STAGES, Project, ran
 
-pytestmark = pytest.mark.slow
-
 TIMES = re.compile(r'<td data-name="(?:time per step|tokens per s|time|cost)"[^>]*>[^<]*</td>')
 """The cells of the run report that differ from machine to machine."""
 

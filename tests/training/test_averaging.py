@@ -114,6 +114,7 @@ def long_tokens(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_tokens(tmp_path_factory.mktemp("long") / "tokens", sequences=400)
 
 
+@pytest.mark.slow
 def test_validations_come_where_the_target_is_expected(here: Path, long_tokens: Path):
     """The run ends as it would in one go, also after it went on; with a lower target it goes on,
     through the same weights."""

@@ -70,6 +70,7 @@ def test_two_processes_give_the_numbers_of_one(
     assert_same_to_rounding(tmp_path / "two", tmp_path / "one")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("architecture", get_args(Architecture))
 def test_a_sharded_model_gives_the_numbers_of_a_whole_one(
     tmp_path: Path, tokens: Path, fork_server: ForkServer, architecture: str
