@@ -35,12 +35,21 @@ from tokenmill.formats.shards import totals
 from tokenmill.formats.token_file import Split
 from tokenmill.model.config import LoraParams, ModelParams
 from tokenmill.model.device import Compute
-from tokenmill.model.manifest import ADAPTER, ADAPTER_CONFIG, WEIGHTS, read_manifest
+from tokenmill.model.manifest import (
+    ADAPTER,
+    ADAPTER_CONFIG,
+    ADAPTER_FOLDER,
+    EPOCH_ADAPTER,
+    WEIGHTS,
+    read_manifest,
+)
 from tokenmill.training import compile as compilation
+from tokenmill.training.checkpoint import CheckpointStore
 from tokenmill.training.job import training_job
 from tokenmill.training.launch import Interrupt
 from tokenmill.training.lora import trained_parameters
 from tokenmill.training.params import CompileChoice
+from tokenmill.training.resume import fill_from_previous
 from tokenmill.training.run import Outcome, run_job
 from tokenmill.training.schedule import Workload
 from tokenmill.training.size import flops_per_token
@@ -211,16 +220,31 @@ def test_lora_keeps_the_adapter_of_each_epoch(
     found = digest(here / "one/model")
     for epoch in (1, 2):
         assert {
-            f"epoch-{epoch}/{name}" for name in (WEIGHTS, ADAPTER, ADAPTER_CONFIG)
+            f"epoch-{epoch}/{name}"
+            for name in (WEIGHTS, EPOCH_ADAPTER, f"{ADAPTER_FOLDER}/{ADAPTER_CONFIG}")
         } <= found.keys()
     last = max((here / "one/model/resume").iterdir())
-    assert (last / ADAPTER).read_bytes() == (here / "one/model/epoch-2" / ADAPTER).read_bytes()
+    assert (last / ADAPTER).read_bytes() == (
+        here / "one/model/epoch-2" / EPOCH_ADAPTER
+    ).read_bytes()
     assert not (last / WEIGHTS).exists()
     # Other machines, which have only the mirror; the last finds it damaged
     for other in ("two", "three"):
         tune(base, here / other, monkeypatch, "lora", runtime=place)
         assert digest(here / other / "model") == found
-        next((here / "mirror").glob(f"*/weights/*/{ADAPTER}")).write_bytes(b"")
+        next((here / "mirror").glob(f"*/weights/*/{EPOCH_ADAPTER}")).write_bytes(b"")
+
+
+def test_another_machine_has_the_adapters_of_dvc_s_output(
+    base: Path, here: Path, monkeypatch: pytest.MonkeyPatch
+):
+    outcome = tune(base, Path(), monkeypatch, "lora")
+    for command in ("git init -q", "dvc init -q", "dvc stage add -q -n tune -o model true"):
+        subprocess.run(command.split(), check=True)
+    subprocess.run(["dvc", "commit", "-q", "-f"], check=True)
+    store = CheckpointStore(here / "other")
+    fill_from_previous(store, Path("model"), outcome.manifest.fingerprint, print)
+    assert outcome.state.step in [each.step for each in store.checkpoints(print)]
 
 
 def test_costs_of_lora_are_without_gradients_of_what_stays(

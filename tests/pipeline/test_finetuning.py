@@ -33,7 +33,7 @@ def test_each_method_comes_back_from_the_cache(finished: Project, chats: Path) -
     assert {"finetune@full", "evaluate_finetuned@full"} <= set(ran(said[1]))
     assert not [name for name in ran(said[2]) if "finetune" in name]
     epoch = finished.root / "models/finetuned/epoch-1"
-    assert (epoch / "adapter_model.safetensors").exists(), "not the weights of `lora`"
+    assert (epoch / "adapter/adapter_model.safetensors").exists(), "not the weights of `lora`"
     metrics = json.loads((finished.root / "metrics/finetuned/eval.json").read_bytes())
     assert metrics["base_text_loss"] != metrics["base_text_loss_before"]
     runs = find_runs(finished.root, commits=1).set_index("run")

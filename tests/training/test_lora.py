@@ -14,8 +14,9 @@ from tokenmill.core.errors import UserError
 from tokenmill.model.config import LINEAR_MAPS, LoraParams
 from tokenmill.model.gpt import GPT, empty_model
 from tokenmill.model.huggingface import load_model, save_weights
-from tokenmill.model.manifest import ADAPTER, ADAPTER_CONFIG
+from tokenmill.model.manifest import ADAPTER, ADAPTER_CONFIG, ADAPTER_FOLDER
 from tokenmill.runs.model_code import write_code
+from tokenmill.training.checkpoint import CheckpointStore
 from tokenmill.training.lora import (
     LoraLinear,
     adapt,
@@ -107,15 +108,18 @@ def test_peft_computes_what_the_merged_model_does(model: GPT, tmp_path: Path, ta
     write_code(model.config, tmp_path / "base")
     base: Any = AutoModelForCausalLM.from_pretrained(tmp_path / "base", trust_remote_code=True)
     learned(model, LORA.model_copy(update={"targets": targets}))
-    for save in (save_weights, save_adapter):
-        save(model, tmp_path / "epoch-1")
-    merged = load_model(tmp_path / "epoch-1")
-    theirs = PeftModel.from_pretrained(base, str(tmp_path / "epoch-1")).eval()
+    epoch = CheckpointStore(tmp_path).epoch_folder(1)
+    CheckpointStore(tmp_path).save_epoch(1, model)
+    write_code(model.config, epoch)
+    merged = load_model(epoch)
+    loaded: Any = AutoModelForCausalLM.from_pretrained(epoch, trust_remote_code=True)
+    theirs = PeftModel.from_pretrained(base, str(epoch / ADAPTER_FOLDER)).eval()
     with torch.no_grad():
+        assert torch.allclose(loaded(IDS).logits, merged(IDS), atol=1e-4, rtol=0)
         assert torch.allclose(theirs(IDS).logits, merged(IDS), atol=1e-4, rtol=0)
         with theirs.disable_adapter():
             assert not torch.allclose(theirs(IDS).logits, merged(IDS), atol=1e-2, rtol=0)
-    assert json.loads((tmp_path / "epoch-1" / ADAPTER_CONFIG).read_text())["r"] == LORA.rank
+    assert json.loads((epoch / ADAPTER_FOLDER / ADAPTER_CONFIG).read_text())["r"] == LORA.rank
 
 
 def test_an_adapter_comes_back_bit_by_bit(model: GPT, tmp_path: Path):

@@ -21,9 +21,12 @@ MANIFEST = "manifest.json"
 # The files in the folder of one epoch
 CONFIG = "config.json"
 WEIGHTS = "model.safetensors"
-# The files that PEFT loads, also in that folder if the epoch learned by LoRA
+# The files that PEFT loads of an epoch that learned by LoRA, in a folder of their own: beside the
+# weights, which hold the adapter already, transformers would find it and add it again
 ADAPTER_CONFIG = "adapter_config.json"
 ADAPTER = "adapter_model.safetensors"
+ADAPTER_FOLDER = "adapter"
+EPOCH_ADAPTER = f"{ADAPTER_FOLDER}/{ADAPTER}"
 FORMAT = 1
 
 

@@ -48,7 +48,14 @@ from tokenmill.formats.token_file import Sha256
 from tokenmill.model.config import ModelConfig
 from tokenmill.model.gpt import GPT
 from tokenmill.model.huggingface import hf_config, load_weights, save_weights
-from tokenmill.model.manifest import ADAPTER, ADAPTER_CONFIG, CONFIG, MANIFEST, WEIGHTS, Manifest
+from tokenmill.model.manifest import (
+    ADAPTER_FOLDER,
+    CONFIG,
+    EPOCH_ADAPTER,
+    MANIFEST,
+    WEIGHTS,
+    Manifest,
+)
 from tokenmill.training.history import RunState
 from tokenmill.training.lora import load_adapter, save_adapter
 from tokenmill.training.params import TrainParams
@@ -215,14 +222,14 @@ class CheckpointStore:
 
     def save_epoch(self, epoch: int, model: GPT) -> dict[str, str]:
         """Keep the weights at the end of an epoch, and with LoRA also its adapter. Return the
-        SHA-256 of each file by its name."""
+        SHA-256 of each file by its path in the folder."""
         with write_directory(self.epoch_folder(epoch)) as folder:
             save_weights(model, folder)
             if model.lora:
-                save_adapter(model, folder)
+                save_adapter(model, folder / ADAPTER_FOLDER)
             return {
                 name: sha256_of(folder / name)
-                for name in (WEIGHTS, ADAPTER)
+                for name in (WEIGHTS, EPOCH_ADAPTER)
                 if (folder / name).exists()
             }
 
@@ -301,9 +308,11 @@ def _damage(folder: Path, epochs: Path) -> str | None:
 
 def has_files(folder: Path, hashes: dict[str, str]) -> bool:
     """Whether a folder has files of these names with these hashes, and not links to them."""
-    return not folder.is_symlink() and all(
-        is_regular(folder / name) and sha256_of(folder / name, follow=False) == sha256
-        for name, sha256 in hashes.items()
+    return all(
+        not path.parent.is_symlink()
+        and is_regular(path)
+        and sha256_of(path, follow=False) == sha256
+        for path, sha256 in ((folder / name, sha256) for name, sha256 in hashes.items())
     )
 
 
@@ -341,12 +350,8 @@ def export_model(
     and the manifest. Say which of these checkpoints is damaged, and so left out."""
     with write_directory(output) as folder:
         for epoch in range(1, manifest.epochs + 1):
-            source = store.epoch_folder(epoch)
             target = folder / f"epoch-{epoch}"
-            target.mkdir()
-            for name in (WEIGHTS, ADAPTER, ADAPTER_CONFIG):
-                if (source / name).exists():
-                    link_or_copy(source / name, target / name)
+            copy_tree(store.epoch_folder(epoch), target)
             write_json(target / CONFIG, hf_config(manifest.model))
         for checkpoint in map(store.checkpoint_folder, sorted(steps)):
             # The checkpoint before the decay is missing if the run started after it.

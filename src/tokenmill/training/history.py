@@ -40,7 +40,7 @@ from tokenmill.core.paths import main_root
 from tokenmill.costs import CostParams
 from tokenmill.formats import records
 from tokenmill.formats.token_file import Sha256
-from tokenmill.model.manifest import ADAPTER, WEIGHTS
+from tokenmill.model.manifest import EPOCH_ADAPTER, WEIGHTS
 from tokenmill.training.params import TrainParams
 from tokenmill.training.schedule import Workload
 
@@ -163,13 +163,13 @@ class RunState:
     def add_epoch(self, hashes: dict[str, Sha256]) -> None:
         """Record the hashes of the files that are kept of the next epoch."""
         self.epoch_weights.append(hashes[WEIGHTS])
-        if ADAPTER in hashes:
-            self.epoch_adapters.append(hashes[ADAPTER])
+        if EPOCH_ADAPTER in hashes:
+            self.epoch_adapters.append(hashes[EPOCH_ADAPTER])
 
     def epoch_files(self) -> list[dict[str, Sha256]]:
         """For each epoch, the hashes of the files that are kept of it, by name."""
         adapters = [
-            *({ADAPTER: sha256} for sha256 in self.epoch_adapters),
+            *({EPOCH_ADAPTER: sha256} for sha256 in self.epoch_adapters),
             *[{}] * len(self.epoch_weights),
         ]
         return [

@@ -34,7 +34,7 @@ from tokenmill.core.files import (
 from tokenmill.core.paths import STEP_NAME
 from tokenmill.costs import TIMING
 from tokenmill.formats.mounted import Mounted, open_place
-from tokenmill.model.manifest import ADAPTER_CONFIG, CONFIG, MANIFEST, WEIGHTS
+from tokenmill.model.manifest import ADAPTER_CONFIG, ADAPTER_FOLDER, CONFIG, MANIFEST, WEIGHTS
 from tokenmill.training.checkpoint import (
     STATE,
     Checkpoint,
@@ -195,10 +195,13 @@ class Mirror:
         self._put(source, target, last=MANIFEST)
 
     def _put(self, source: Path, target: str, *, last: str) -> None:
-        for path in (source, *source.iterdir()):
+        paths = list(source.rglob("*"))
+        for path in (source, *paths):
             refuse_link(path)
-        self._fs.makedirs(target, exist_ok=True)
-        for names in ([path.name for path in source.iterdir() if path.name != last], [last]):
+        there = [path.relative_to(source).as_posix() for path in paths if path.is_file()]
+        for folder in {f"{target}/{name}".rpartition("/")[0] for name in there}:
+            self._fs.makedirs(folder, exist_ok=True)
+        for names in ([name for name in there if name != last], [last]):
             self._fs.put(
                 [str(source / name) for name in names], [f"{target}/{name}" for name in names]
             )
@@ -339,9 +342,10 @@ class Mirror:
                 if not has_files(store.epoch_folder(epoch), files):
                     folder = temporary / f"epoch-{epoch}"
                     self._get(f"{self._run}/weights/{files[WEIGHTS]}", folder, files)
-                    for name in (CONFIG, ADAPTER_CONFIG):  # the same for all epochs of a run
+                    # The same for all epochs of a run
+                    for name, place in ((CONFIG, ""), (ADAPTER_CONFIG, ADAPTER_FOLDER)):
                         if (checkpoint / name).exists():
-                            shutil.copyfile(checkpoint / name, folder / name)
+                            shutil.copyfile(checkpoint / name, folder / place / name)
                     epochs[folder] = store.epoch_folder(epoch)
             for fetched, target in (epochs | {checkpoint: store.checkpoint_folder(step)}).items():
                 with write_directory(target) as empty:
@@ -349,8 +353,8 @@ class Mirror:
                     fetched.replace(empty)
 
     def _get(self, source: str, folder: Path, hashes: dict[str, str]) -> None:
-        folder.mkdir(exist_ok=True)
         for name, sha256 in hashes.items():
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
             self._fs.get_file(f"{source}/{name}", str(folder / name))
             if sha256_of(folder / name) != sha256:
                 raise ValueError(f"{source}/{name} is damaged")

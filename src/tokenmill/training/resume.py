@@ -187,7 +187,7 @@ def _fetch(repository: "DVCFileSystem", source: str, target: Path) -> None:
         for path in repository.find(source):
             with (
                 cast("IO[bytes]", repository.open(path, "rb")) as read,
-                write_atomic(folder / Path(path).name) as write,
+                write_atomic(folder / Path(path).relative_to(source)) as write,
             ):
                 shutil.copyfileobj(read, write, 1 << 20)
 
