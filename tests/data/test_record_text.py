@@ -42,6 +42,14 @@ EXPORTED = {
         ),
         ({"instruction": "Hi", "output": None}, ""),
         ({"prompt": "Hi", "completion": "Ho"}, HI),
+        (
+            {
+                "prompt": [{"role": "user", "content": "Hi"}],
+                "completion": [{"role": "assistant", "content": "Ho"}],
+            },
+            HI,
+        ),
+        ({"prompt": [{"role": "user", "content": "Hi"}], "completion": "Ho"}, None),
         ({"question": "Hi", "answer": "Ho"}, HI),
         (
             {

@@ -101,8 +101,9 @@ def text_of(record: Any) -> str | None:
     r"""The document of a record in one of the usual shapes; None if it has none of them.
 
     The shapes are tried in this order: a bare string; `messages` or `conversations`; `text`;
-    `instruction`, `prompt` or `question`, with `input` or `context` and with their answer; a
-    conversation of ChatGPT's export (`mapping`); `content` or `body`. A null, which a table of
+    `instruction`, `prompt` or `question`, with `input` or `context` and with their answer, or both
+    as lists of messages, which are one conversation; a conversation of ChatGPT's export
+    (`mapping`); `content` or `body`. A null, which a table of
     several sources has in the columns of the others, is an empty text where no other key helps.
 
     Example:
@@ -124,6 +125,8 @@ def _shaped(record: Mapping[str, Any]) -> str | None:
     for key, answers in ANSWERS.items():
         answer = next((name for name in answers if name in record), None)
         if key in record and answer:
+            if _is_list(record[key]) and _is_list(record[answer]):
+                return _conversation([*record[key], *record[answer]])
             return _exchange([record[key], *(record.get(name) for name in EXTRA)], record[answer])
     if isinstance(record.get("mapping"), Mapping):
         return _exported(record["mapping"], record.get("current_node"))
