@@ -381,6 +381,8 @@ def _check_connection(address: str) -> None:
 
 
 def _import_ray() -> ModuleType:
+    # Of several tasks that fail, one's error is told; Ray would print the others' tracebacks
+    os.environ.setdefault("RAY_IGNORE_UNHANDLED_ERRORS", "1")
     try:
         import ray  # noqa: PLC0415  (an optional package)
         import ray.exceptions  # noqa: PLC0415

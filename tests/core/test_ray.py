@@ -1,5 +1,6 @@
 """Two Ray nodes on this machine give what threads give, even when one is killed in the middle."""
 
+import gc
 import hashlib
 import itertools
 import time
@@ -80,6 +81,22 @@ def test_the_same_results_and_errors_as_threads(executor: Executor) -> None:
         == outcome(ThreadExecutor(threads=2))
         == ([(n, [f"text {n}"] * n) for n in range(7)], "item 7")
     )
+
+
+def test_ray_prints_no_error_that_nobody_asks_for(
+    executor: Executor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def function() -> None:
+        raise UserError("it failed")
+
+    printed: list[Exception] = []
+    monkeypatch.setattr("ray._private.worker._unhandled_error_handler", printed.append)
+    failing = [executor.start(function) for _ in range(9)]
+    with pytest.raises(UserError, match="it failed"):
+        executor.result(failing[-1][0])
+    del failing
+    gc.collect()
+    assert not printed
 
 
 def test_reading_is_bounded_and_closing_starts_no_more(executor: Executor, tmp_path: Path) -> None:
