@@ -68,6 +68,12 @@ def test_a_second_session_goes_on_where_the_first_was_killed(
     drive = tmp_path / DRIVE
     finished.run("dvc", "push")
     shutil.copytree(tmp_path / "tokenmill-remote", drive / "results")
+    cut = finished.env | {
+        "PATH": f"{git_that_is_killed(tmp_path)}{os.pathsep}{finished.env['PATH']}"
+    }
+    cut_off = session(finished, tmp_path, epochs=MANY, env=cut)
+    cut_off.communicate()
+    assert cut_off.returncode == -signal.SIGKILL
     per_epoch = pd.read_csv(finished.root / "metrics/history.csv").step[0]
     first = session(finished, tmp_path, epochs=MANY, env=finished.env)
     wait_for(lambda: mirrored_steps(drive))
@@ -84,6 +90,15 @@ def test_a_second_session_goes_on_where_the_first_was_killed(
     assert at_home(finished, drive).digest("models") == Project(tmp_path / "session").digest(
         "models"
     )
+
+
+def git_that_is_killed(folder: Path) -> Path:
+    """The folder of a `git` whose clone ends midway, with all of its session."""
+    program = folder / "bin" / "git"
+    program.parent.mkdir()
+    program.write_text('#!/bin/sh\nfor last; do :; done\nmkdir "$last"\nkill -9 0\n')
+    program.chmod(0o755)
+    return program.parent
 
 
 def at_home(project: Project, drive: Path) -> Project:
