@@ -6,6 +6,7 @@ stage of the next `dvc repro`.
 
 import atexit
 import contextlib
+import errno
 import gc
 import io
 import os
@@ -19,6 +20,11 @@ from tokenmill.core.errors import UserError
 from tokenmill.core.files import DISK_FULL
 from tokenmill.process import end_with_dvc
 from tokenmill.words.units import message
+
+WAYS_OUT = DISK_FULL | {
+    errno.ENOLCK: "mount its file system with locks, or move the project elsewhere,"
+}
+"""The way out of errors that a change of the file system mends."""
 
 
 def run_stage(main: Callable[[], None]) -> None:
@@ -104,12 +110,12 @@ def _check_threads() -> None:
 
 
 def describe(error: OSError) -> str:
-    """An operating system's error as a sentence with its file, and with the way out of a full
-    disk."""
+    """An operating system's error as a sentence with its file, and with the way out if there is one
+    in WAYS_OUT."""
     where = f"{Path(str(error.filename))}: " if error.filename else ""
-    room = (
-        f"; {DISK_FULL[error.errno]} and type the same command again: nothing is half-written"
-        if error.errno in DISK_FULL
+    way_out = (
+        f"; {WAYS_OUT[error.errno]} and type the same command again: nothing is half-written"
+        if error.errno in WAYS_OUT
         else ""
     )
-    return f"{where}{error.strerror or error}{room}"
+    return f"{where}{error.strerror or error}{way_out}"

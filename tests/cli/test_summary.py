@@ -1,5 +1,6 @@
 """`tokenmill` alone: what it says of each state that a project can be in."""
 
+import errno
 import json
 import re
 import shlex
@@ -8,6 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 from typing import Literal
+from unittest import mock
 
 import pytest
 import yaml
@@ -75,6 +77,17 @@ def test_outside_a_project_it_says_how_to_get_one(tmp_path: Path):
     found = status(tmp_path)
     assert str(tmp_path) in found.sentence
     assert commands(found) == ["git clone URL tokenmill && cd tokenmill", "make repro"]
+
+
+def test_a_folder_that_is_only_to_be_read_is_shown(
+    finished: Project, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    refuses = mock.Mock(side_effect=OSError(errno.EROFS, "Read-only file system"))
+    monkeypatch.setattr("tokenmill.costs.write_text", refuses)
+    monkeypatch.chdir(finished.root)
+    main(["summary"])
+    assert refuses.called
+    assert "What is the capital of France?" in capsys.readouterr().out
 
 
 def test_below_the_root_it_leads_to_the_root(project: Project):

@@ -1,9 +1,11 @@
 """Checkpoints on disk: exact, left out if damaged, pruned, and written by one process at a time."""
 
+import errno
 import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from unittest import mock
 
 import pytest
 import torch
@@ -14,6 +16,7 @@ from tests.training.tiny import CPU, digest, model_config, train_params
 from tokenmill.core.errors import UserError
 from tokenmill.model.gpt import GPT, build
 from tokenmill.model.manifest import FORMAT, MANIFEST, WEIGHTS, Manifest
+from tokenmill.stage import WAYS_OUT, describe
 from tokenmill.training import checkpoint as checkpoint_module
 from tokenmill.training.checkpoint import RESUME, CheckpointStore, export_model, prune_runs
 from tokenmill.training.history import EpochRow, RunState
@@ -202,6 +205,21 @@ def test_lock_clears_what_a_killed_process_left(tmp_path: Path):
         pass
     assert not list((tmp_path / "run").rglob(".*"))
     assert found(store) == ([10], [])
+
+
+def test_a_lock_that_the_file_system_refuses_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    fcntl = pytest.importorskip("fcntl", reason="Windows locks otherwise")
+    refuses = mock.Mock(side_effect=OSError(errno.ENOLCK, "No locks available"))
+    monkeypatch.setattr(fcntl, "flock", refuses)
+    with (
+        pytest.raises(OSError, match="lock") as refused,
+        CheckpointStore(tmp_path / "run").lock(print),
+    ):
+        pass
+    assert refused.value.filename == str(tmp_path / "run" / "lock")
+    assert WAYS_OUT[errno.ENOLCK] in describe(refused.value)
 
 
 def kept(store: CheckpointStore) -> list[int]:

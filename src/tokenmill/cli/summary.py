@@ -5,6 +5,7 @@ Both end with the commands to type next.
 """
 
 import argparse
+import contextlib
 import os
 import shutil
 import sys
@@ -73,8 +74,8 @@ def print_summary(*, as_json: bool = False) -> None:
         print_record(_record(evaluation, costs))
     else:
         _print_finished([*made, *cost_lines(costs)], evaluation)
-    # Last, so that a folder in which nothing can be written hides no figure
-    publish_times(*run_times, paths.METRICS)
+    with contextlib.suppress(OSError):  # in a folder that is only to be read
+        publish_times(*run_times, paths.METRICS)
 
 
 def _print_finished(lines: list[tuple[str, str]], evaluation: "Evaluation") -> None:

@@ -18,7 +18,14 @@ from filelock import FileLock
 from tokenmill import git
 from tokenmill.core import paths
 from tokenmill.core.errors import UserError
-from tokenmill.core.files import open_regular, read_bytes, remove, write_atomic, write_json
+from tokenmill.core.files import (
+    naming,
+    open_regular,
+    read_bytes,
+    remove,
+    write_atomic,
+    write_json,
+)
 from tokenmill.display import note
 from tokenmill.formats.records import parse_record, parse_rows, read_record
 from tokenmill.model.manifest import CONFIG, MANIFEST, WEIGHTS, read_manifest
@@ -313,7 +320,9 @@ class Revision:
         if all(_is_whole(target, name) for name in names):
             return target
         target.mkdir(parents=True, exist_ok=True)
-        with FileLock(target / ".lock"):
+        with naming(target / ".lock"):
+            lock = FileLock(target / ".lock").acquire()
+        with lock:
             for name in names:
                 if not _is_whole(target, name):
                     remove(target / name)

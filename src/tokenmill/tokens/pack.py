@@ -162,7 +162,8 @@ def _alone(results: Path) -> Iterator[None]:
     files.refuse_link(path)
     lock = FileLock(path)
     try:
-        lock.acquire(timeout=0)
+        with files.naming(path):
+            lock.acquire(timeout=0)
     except Timeout:
         say("another run of this project is tokenizing; waiting for it to end")
         lock.acquire()

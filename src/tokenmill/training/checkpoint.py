@@ -31,6 +31,7 @@ from tokenmill.core.errors import UserError
 from tokenmill.core.files import (
     is_regular,
     link_or_copy,
+    naming,
     read_bytes,
     refuse_link,
     remove,
@@ -155,7 +156,8 @@ class CheckpointStore:
         lock = FileLock(self.folder / "lock")
         holder = self.folder / "holder"
         try:
-            lock.acquire(timeout=0)
+            with naming(self.folder / "lock"):
+                lock.acquire(timeout=0)
         except Timeout:
             who = "unknown"
             if is_regular(holder):
