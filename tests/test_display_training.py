@@ -39,6 +39,7 @@ def test_an_end_on_another_day_has_its_date(monkeypatch: pytest.MonkeyPatch):
 
 def test_unknown_amounts_are_not_shown():
     assert amounts(Cost(30), "EUR") == "30 s"
+    assert amounts(Cost(30, money=0.0038), "EUR") == "30 s, <0.01 EUR"
 
 
 @pytest.mark.parametrize(

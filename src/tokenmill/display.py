@@ -32,7 +32,7 @@ from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
-from tokenmill.words.units import counted, duration, message, si, visible, visible_stream
+from tokenmill.words.units import counted, duration, message, money, si, visible, visible_stream
 
 if TYPE_CHECKING:  # commands show nothing of costs without pydantic
     from tokenmill.costs import Cost, CostParams
@@ -478,7 +478,7 @@ def amounts(spent: "Cost", currency: str) -> str:
 def _paid(spent: "Cost", currency: str) -> str:
     """The known parts of units and money: `6.3 units, 1.18 EUR`; empty if neither is known."""
     units = [] if spent.units is None else [f"{spent.units:.3g} units"]
-    return ", ".join(units if spent.money is None else [*units, f"{spent.money:,.2f} {currency}"])
+    return ", ".join(units if spent.money is None else [*units, money(spent.money, currency)])
 
 
 def clock(seconds: float) -> str:

@@ -2,6 +2,7 @@
 every time."""
 
 import hashlib
+import html
 import json
 import os
 import re
@@ -186,6 +187,18 @@ def test_times_and_costs_are_the_runs_own(source: str):
         "6\u202fmin",
         "3.60 USD",
     ]
+
+
+def test_tiny_costs_and_huge_perplexities_are_written(tmp_path: Path, epochs: Epochs):
+    folder = prepare(tmp_path)
+    content = evaluation().model_dump()
+    content["epochs"][0]["perplexity"] = 1.9158e61
+    write_json(folder / "reports/evaluation.json", content)
+    write_timing(folder, epochs=3)
+    timing = folder / f".resume/{FINGERPRINT}/timing.csv"
+    timing.write_text(re.sub(r"[\d.]+$", "0.001", timing.read_text(), flags=re.MULTILINE))
+    numbers = cells(epochs(folder))[0]
+    assert (numbers[2], html.unescape(numbers[-1])) == ("1.92e+61", "<0.01 USD")
 
 
 def test_changes_of_an_epoch_are_described(source: str):

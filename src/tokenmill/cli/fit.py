@@ -10,7 +10,7 @@ from tokenmill.cli.preset import NEXT, offer, params_with
 from tokenmill.core.errors import UserError
 from tokenmill.display import console, note, print_columns, say
 from tokenmill.process import set_wait_policy
-from tokenmill.words.units import duration, si, size
+from tokenmill.words.units import duration, money, si, size
 
 if TYPE_CHECKING:
     from tokenmill.planning.fit import StepSeconds
@@ -132,7 +132,7 @@ def propose(
     share = f"{100 * proposal.seconds / seconds:.0f}% of the time"
     time = f"{proposal.work.steps:,} steps on {where}, {share}"
     if price:
-        time += f", {price * proposal.seconds / 3600:.2f} {params.runtime.cost.currency}"
+        time += f", {money(price * proposal.seconds / 3600, params.runtime.cost.currency)}"
     tokens = f"{proposal.text.train_tokens:,} tokens to train on"
     text = f"{si(corpus.documents, space='')} documents, {tokens}: {params.data.raw}"
     print_columns(

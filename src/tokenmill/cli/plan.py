@@ -9,7 +9,7 @@ from tokenmill.cli.main import Parser, add_json, amount, count, positive, share
 from tokenmill.cli.preset import names, params_with, read_preset
 from tokenmill.display import console, print_columns, print_record
 from tokenmill.process import set_wait_policy
-from tokenmill.words.units import counted, duration, si, size
+from tokenmill.words.units import counted, duration, money, si, size
 
 if TYPE_CHECKING:
     from tokenmill.planning.plan import Plan, PlanRow
@@ -245,9 +245,9 @@ def _print_rows(plan: "Plan") -> None:
             if row.step_seconds >= 0.1
             else f"{row.step_seconds * 1000:.3g} ms"
         )
-        money = "" if row.money is None else f"{row.money:,.2f} {plan.currency}"
+        price = "" if row.money is None else money(row.money, plan.currency)
         speed = f"{plan.work.tokens_per_step / row.step_seconds:,.0f}"
-        cells.append((row.name, step, speed, duration(row.total_seconds), money, _fits(row)))
+        cells.append((row.name, step, speed, duration(row.total_seconds), price, _fits(row)))
     print_columns(
         cells if has_prices else [(*row[:4], row[5]) for row in cells],
         right=range(1, 5 if has_prices else 4),

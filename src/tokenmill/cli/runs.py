@@ -21,7 +21,7 @@ from tokenmill.cli.main import Parser, add_json, count
 from tokenmill.core import paths
 from tokenmill.core.errors import UserError
 from tokenmill.display import console, note, print_columns, print_record, say, shortened
-from tokenmill.words.units import duration
+from tokenmill.words.units import duration, money
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -365,5 +365,5 @@ def _cells(known: Mapping[Any, Any]) -> tuple[str, ...]:
         f"{known['right']:.0%}" if "right" in known else "",
         duration(known["seconds"]) if "seconds" in known else "",
         f"{known['tokens_per_second']:,.0f}" if "tokens_per_second" in known else "",
-        f"{known['money']:,.2f} {known.get('currency', '')}" if "money" in known else "",
+        money(known["money"], known.get("currency", "")) if "money" in known else "",
     )

@@ -20,7 +20,7 @@ from tokenmill.cli.preset import is_own_text_at_defaults
 from tokenmill.core import paths
 from tokenmill.core.errors import UserError
 from tokenmill.display import amounts, console, print_columns, print_record, shortened
-from tokenmill.words.units import counted
+from tokenmill.words.units import counted, perplexity
 from tokenmill.words.warnings import training_warnings, unfit_tokenizer
 
 if TYPE_CHECKING:
@@ -312,7 +312,7 @@ def _print_losses(evaluation: "Evaluation") -> None:
         losses = (
             f"{row.train_loss:.4f}",
             f"{row.val_loss:.4f}",
-            f"{row.perplexity:.2f}",
+            perplexity(row.perplexity),
             f"{row.bits_per_byte:.4f}",
         )
         rows.append(

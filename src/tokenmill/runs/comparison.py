@@ -26,6 +26,7 @@ from tokenmill.runs.find import Revision, chosen_epoch
 from tokenmill.runs.under_way import unfinished
 from tokenmill.temporary import temporary_folder
 from tokenmill.training.history import EpochRow, StepRow
+from tokenmill.words.units import perplexity
 
 FILES = (paths.EVALUATION, paths.TRAIN_METRICS, paths.HISTORY, paths.STEPS, PARAMS_FILE, LOCK)
 """The files of a run that a comparison reads."""
@@ -131,15 +132,20 @@ class Measure:
     """Whether this loss depends on the tokenizer."""
 
 
-def _loss(value: Callable[[EpochResult], float], places: int, *, is_per_token: bool) -> Measure:
-    return Measure(lambda epoch: f"{value(epoch.result):,.{places}f}", value, is_per_token)
+def _loss(
+    value: Callable[[EpochResult], float],
+    *,
+    is_per_token: bool,
+    write: Callable[[float], str] = "{:,.4f}".format,
+) -> Measure:
+    return Measure(lambda epoch: write(value(epoch.result)), value, is_per_token)
 
 
 MEASURES = {
     "training loss at end": Measure(lambda epoch: f"{epoch.result.train_loss:.4f}"),
-    "validation loss": _loss(lambda result: result.val_loss, 4, is_per_token=True),
-    "perplexity": _loss(lambda result: result.perplexity, 2, is_per_token=True),
-    "bits per byte": _loss(lambda result: result.bits_per_byte, 4, is_per_token=False),
+    "validation loss": _loss(lambda result: result.val_loss, is_per_token=True),
+    "perplexity": _loss(lambda result: result.perplexity, is_per_token=True, write=perplexity),
+    "bits per byte": _loss(lambda result: result.bits_per_byte, is_per_token=False),
     RIGHT: Measure(lambda epoch: _right(epoch.result.expected)),
     "repetition": Measure(lambda epoch: f"{epoch.result.repetition:.2f}"),
     "epoch": Measure(lambda epoch: f"{epoch.result.epoch} of {len(epoch.run.evaluation.epochs)}"),

@@ -94,6 +94,26 @@ def duration(seconds: float) -> str:
     return f"{hours:.1f} h" if hours < 10_000 else f"{hours / (24 * 365):.3g} years"
 
 
+def money(amount: float, currency: str) -> str:
+    """An amount of money; only nothing is written as 0.00.
+
+    Example:
+        >>> money(1234.5, "EUR"), money(0.0038, "EUR"), money(0, "EUR")
+        ('1,234.50 EUR', '<0.01 EUR', '0.00 EUR')
+    """
+    return f"<0.01 {currency}" if 0 < amount < 0.005 else f"{amount:,.2f} {currency}"
+
+
+def perplexity(value: float) -> str:
+    """A perplexity with two decimals, or with three digits from a million on.
+
+    Example:
+        >>> perplexity(1234.5), perplexity(1.9158e61)
+        ('1,234.50', '1.92e+61')
+    """
+    return f"{value:,.2f}" if value < 1e6 else f"{value:.2e}"
+
+
 def masked(text: str) -> str:
     """Replace what opens something in addresses by dots: passwords, a name that stands alone before
     a web host, tokens and signatures in a query.
