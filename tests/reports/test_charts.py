@@ -95,12 +95,57 @@ def test_axes_are_labelled_to_the_end_of_the_line(values: list[float], log: str)
     assert min(tick.at for tick in chart.y_ticks) <= min(y for _, y in line.points) + 0.01
 
 
-@given(st.floats(1e-6, 1e9), st.floats(0, 1e-3), st.sampled_from(["", "y"]))
-def test_values_close_together_have_labels_of_their_own(low: float, more: float, log: str) -> None:
-    series = Series([low, low * (1 + more)], 1, "", [1, 2])
+def said(label: str) -> float:
+    """The number that a label says."""
+    digits = label.rstrip("kMGT")
+    return float(digits.replace(",", "")) * 1000 ** " kMGT".index(label[len(digits) :] or " ")
+
+
+@example(5.5412, 2e-5, "")
+@example(100_000, 1e-5, "")
+@example(1e-6, 1e12, "y")
+@given(
+    st.floats(1e-9, 1e12),
+    st.floats(0, 1e-3) | st.floats(1e-3, 1e15),
+    st.sampled_from(["", "y"]),
+)
+def test_labels_say_where_they_stand(low: float, more: float, log: str) -> None:
+    series = Series([low, low * (1 + more)], 1, "", [37, 2_345_678])
     chart = line_chart([series], log="y" if log else "", x_label="", y_label="", alt="")
-    labels = [tick.text for tick in chart.y_ticks]
-    assert len(labels) == len(set(labels)) > 1
+    numbers = [said(tick.text) for tick in chart.y_ticks]
+    assert numbers == sorted(set(numbers))
+    axis = Axis(numbers[0], numbers[-1], log=bool(log))
+    assert [100 - axis.percent(one) for one in numbers] == pytest.approx(
+        [tick.at for tick in chart.y_ticks], abs=0.02
+    )
+    ((_, bottom), (_, top)) = chart.lines[0].points
+    assert [100 - axis.percent(one) for one in series.values] == pytest.approx(
+        [bottom, top], abs=0.02
+    )
+    across = Axis.around([37, 2_345_678], log=False)
+    assert [across.percent(said(tick.text)) for tick in chart.x_ticks] == pytest.approx(
+        [tick.at for tick in chart.x_ticks], abs=1
+    )
+
+
+@pytest.mark.parametrize(
+    ("values", "labels"),
+    [
+        ([5.54, 5.541], ["5.54000", "5.54025", "5.54050", "5.54075", "5.54100"]),
+        ([0.0, 2e-4], ["0.00000", "0.00005", "0.00010", "0.00015", "0.00020"]),
+        ([0.0, 1e-7], ["0", "2.5e-08", "5e-08", "7.5e-08", "1e-07"]),
+        ([0.0, 1e5], ["0", "25k", "50k", "75k", "100k"]),
+    ],
+)
+def test_labels_of_an_axis_have_one_notation(values: list[float], labels: list[str]) -> None:
+    chart = line_chart([Series(values, 1, "", [1, 2])], x_label="", y_label="", alt="")
+    assert [tick.text for tick in chart.y_ticks] == labels
+
+
+def test_a_line_of_one_value_is_a_dot() -> None:
+    chart = line_chart([Series([5], 1, "training", [1])], x_label="", y_label="", alt="")
+    assert [(dot.x, dot.y, dot.colour) for dot in chart.dots] == [(50, 50, 1)]
+    assert [key.kind for key in chart.legend] == ["dots"]
 
 
 def test_a_loss_of_nothing_stands_at_the_bottom() -> None:

@@ -6,6 +6,7 @@ at the same positions (as R. Harris's Pancake does). So one drawing fits a phone
 without scaling its text, and it takes font, colours and dark mode from page.css.
 """
 
+import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -23,6 +24,14 @@ labels have room on a phone."""
 
 WRITTEN_OUT = 10_000
 """Below this number the labels of an axis are written out, with a comma at the thousands."""
+
+ROOM = 8
+"""The most characters of a label in the first notation; of longer ones the shortest is taken."""
+
+PRECISION = 0.01
+"""A label is off from its number by at most this share of the number and of the axis. The next
+round number is further away, so only a number that is not round is ever off: the last one of an x
+axis, in three digits."""
 
 EQUAL = 1e-9
 """Values that differ by less than this share of them are one value, rounded otherwise."""
@@ -55,6 +64,11 @@ class Series:
     """The text that a pointer on each value shows. A line with titles has a dot at each value."""
     classes: str = ""
     """CSS classes of a line, its dots and its name in the legend."""
+
+    @property
+    def has_dots(self) -> bool:
+        """Whether a line has a dot at each value; a line of one value is nothing but its dot."""
+        return bool(self.titles) or len(self.values) == 1
 
 
 @dataclass(frozen=True)
@@ -208,7 +222,8 @@ def line_chart(
         dots=[
             Dot(x, y, one.colour, title, one.classes)
             for one, points in zip(series, places, strict=True)
-            for (x, y), title in zip(points, one.titles, strict=False)
+            if one.has_dots
+            for (x, y), title in zip(points, one.titles or [one.name], strict=False)
         ],
         legend=_legend(series, bars=False),
     )
@@ -216,7 +231,9 @@ def line_chart(
 
 def _legend(series: Sequence[Series], *, bars: bool) -> list[Key]:
     return [
-        Key(one.name, one.colour, "bar" if bars else "dots" if one.titles else "line", one.classes)
+        Key(
+            one.name, one.colour, "bar" if bars else "dots" if one.has_dots else "line", one.classes
+        )
         for one in series
         if one.name
     ]
@@ -275,17 +292,35 @@ def _y_ticks(axis: Axis, values: Sequence[float]) -> list[Tick]:
 
 
 def _labels(values: Sequence[float]) -> list[str]:
-    """The labels of one axis: all written out, or all with the prefixes k, M, G; with so many
-    digits that no two are the same."""
-    largest = max(map(abs, values))
-    labels = [si(value, space="") for value in values]
-    if largest >= WRITTEN_OUT and len(set(labels)) == len(values):
-        return labels
-    for digits in range(max(5, len(f"{largest:.0f}")), 17):
-        labels = [f"{value:,.{digits}g}" for value in values]
-        if len(set(labels)) == len(values):
-            break
-    return labels
+    """The labels of one axis, which say its numbers in one notation: with the prefixes k, M, G;
+    written out, at equal distances with equally many decimals; or with exponents."""
+    span = max(values) - min(values)
+    digits, decimals = (
+        [_digits(value, PRECISION * min(span, abs(value)), kind) for value in values]
+        for kind in "ef"
+    )
+    steps = [after - before for before, after in itertools.pairwise(values)]
+    if steps and max(steps) - min(steps) < PRECISION * min(steps):
+        decimals = [max(decimals)] * len(values)
+    notations = [
+        [f"{value:,.{n}f}" for value, n in zip(values, decimals, strict=True)],
+        [f"{value:.{n}e}" if value else "0" for value, n in zip(values, digits, strict=True)],
+    ]
+    prefixed = [si(value, space="") for value in values]
+    if max(map(abs, values)) >= WRITTEN_OUT and max(digits) <= 2 and "e" not in "".join(prefixed):
+        notations.insert(0, prefixed)
+    fitting = [labels for labels in notations if _longest(labels) <= ROOM]
+    return fitting[0] if fitting else min(notations, key=_longest)
+
+
+def _digits(value: float, off: float, kind: str) -> int:
+    """The fewest digits after the point with which a number in a format of this kind is off by at
+    most `off`."""
+    return next(n for n in itertools.count() if abs(float(f"{value:.{n}{kind}}") - value) <= off)
+
+
+def _longest(labels: Sequence[str]) -> int:
+    return max(map(len, labels))
 
 
 def _heights(values: Sequence[float], *, log: bool) -> list[float]:
