@@ -84,7 +84,7 @@ def test_rows_come_before_the_first_validation(project: Path):
     (project / "live/steps.csv").write_text("step,epoch,loss,learning_rate,gradient_norm\n")
     assert watched.look()
     assert "step 0 of 20" not in shown(watched, 80, 24)
-    assert watched.write_page().exists()
+    assert watched.write_page(reloads=True).exists()
 
 
 def test_once_prints_and_ends(project: Path, capsys: pytest.CaptureFixture[str]):
@@ -165,15 +165,35 @@ def test_the_page_loads_itself_again_until_the_end(project: Path):
     begin(project)
     watched = Watched(Path(), None)
     assert watched.look()
-    page = watched.write_page().read_text()
+    page = watched.write_page(reloads=True).read_text()
     assert '<meta http-equiv="refresh" content="5">' in page
     assert page.count("18 of 20") == 1, "one counter of steps"
     assert re.search(r'<progress [^>]*aria-label="[^"]+" value="18" max="20">', page)
     assert "<polyline" in page
-    (project / "live/run.json").unlink()
-    watched.look()
-    assert watched.write_page() == PAGE
-    assert 'http-equiv="refresh"' not in PAGE.read_text()
+
+
+@pytest.mark.parametrize("is_ended", [False, True], ids=["Ctrl-C", "end of the training"])
+def test_the_last_page_does_not_load_itself_again(
+    project: Path, monkeypatch: pytest.MonkeyPatch, is_ended: bool
+):
+    def pause(_: float) -> None:
+        if not is_ended:
+            raise KeyboardInterrupt
+        (project / "live/run.json").unlink()
+
+    begin(project)
+    opened = []
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setattr(sys, "stdout", Terminal())
+    monkeypatch.setattr("tokenmill.cli.watch.newest_answers", lambda *_: [])
+    monkeypatch.setattr("webbrowser.open", lambda _: opened.append(PAGE.read_text()))
+    monkeypatch.setattr("time.sleep", pause)
+    main(["watch", "--open"])
+    pages = [*opened, PAGE.read_text()]
+    assert ['http-equiv="refresh"' in page for page in pages] == [True, False]
+    leads = [re.findall('class="lead">(.*)</p>', page)[0] for page in pages]
+    assert ["is finished" in lead for lead in leads] == [False, is_ended]
+    assert [bool(re.search(r"as of \d\d:\d\d", lead)) for lead in leads] == [False, not is_ended]
 
 
 def test_weights_that_are_gone_are_no_end(project: Path):

@@ -76,12 +76,14 @@ def run(options: argparse.Namespace) -> None:
     with contextlib.suppress(KeyboardInterrupt):
         watched.answers.update(watched.now, wait=once)
         if options.open:
-            page = watched.write_page().resolve().as_uri()
+            page = watched.write_page(reloads=not once).resolve().as_uri()
             say(f"the page is {page}")
             webbrowser.open(page)
         if not once:
             _follow(watched, screen, with_page=options.open)
     watched.look()  # the training may have ended meanwhile
+    if options.open:
+        watched.write_page(reloads=False)
     screen.print(watched.frame(screen.width, 100))
 
 
@@ -123,10 +125,8 @@ def _follow(watched: "Watched", screen: Console, *, with_page: bool) -> None:
             live.update(watched.frame(screen.width, screen.height), refresh=True)
             if with_page and time.monotonic() - drawn_at >= PAGE_EVERY:
                 drawn_at = time.monotonic()
-                watched.write_page()
+                watched.write_page(reloads=True)
             time.sleep(EVERY)
-    if with_page:
-        watched.write_page()
 
 
 @dataclass
@@ -270,20 +270,23 @@ class Watched:
         parts += self.answers.lines(width, height - len(parts) - 1)
         return Group(*parts)
 
-    def write_page(self) -> Path:
-        """Write the page; return its path."""
+    def write_page(self, *, reloads: bool) -> Path:
+        """Write the page, which reloads itself or says of when it is; return its path."""
         from tokenmill.reports.page import render  # noqa: PLC0415 (jinja2)
 
         path = self.root / PAGE
-        every = None if self.is_over or not self.now.is_on else PAGE_EVERY
+        sentence = self.sentence(steps=False)
+        if self.now.is_on and not self.is_over and not reloads:
+            sentence += f", as of {clock(0)}"
         values = {
             "now": self.now,
-            "sentence": self.sentence(steps=False),
+            "sentence": sentence,
+            "every": PAGE_EVERY if reloads else None,
             "chart": self.chart(),
             "answers": self.answers,
         }
         plan = [(name, value, "") for name, value in self.now.run.plan]
-        write_text(path, render("watch.html", **values, facts=self.facts(), plan=plan, every=every))
+        write_text(path, render("watch.html", **values, facts=self.facts(), plan=plan))
         return path
 
 
