@@ -10,7 +10,7 @@ from playwright.sync_api import Browser, Page, expect
 from tests.browser import IN_CHROMIUM, PATIENCE
 from tests.demo.demo_project import RECITED, index_training_text
 from tests.demo.served import SAMPLING, Served, pages_of, served_by_a_thread
-from tests.publish.test_talk import panel, written
+from tests.publish.test_talk import BEYOND, panel, written
 from tokenmill.evaluation.generate import Sampling
 from tokenmill.runs.find import find_model
 from tokenmill.runs.writer import Writer
@@ -85,3 +85,9 @@ def test_an_answer_shows_where_it_stands_in_the_text(browser: Browser, project: 
         )
         expect(page.locator(".spans .passage .faded").first).to_have_text("b.txt, document 2")
         page.close()
+
+
+@pytest.mark.parametrize("width", [320, 768])
+def test_long_names_of_models_widen_no_page(page: Page, width: int):
+    page.set_viewport_size({"width": width, "height": 800})
+    assert page.locator(".talk *").evaluate_all(BEYOND) == []

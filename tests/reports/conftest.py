@@ -1,9 +1,10 @@
-"""The stage's inputs, made once."""
+"""The stage's inputs and a browser, made once."""
 
 from pathlib import Path
 
 import pytest
 
+from tests.browser import browser  # noqa: F401 (a fixture)
 from tests.reports.data_material import prepare
 
 

@@ -12,6 +12,7 @@ from tokenmill.reports.page import (
     commands,
     decimal,
     environment,
+    excerpt_markup,
     percent,
     signed,
     significant,
@@ -70,6 +71,11 @@ def test_tokens_white_space_is_marked_and_its_text_escaped() -> None:
 
 def test_commands_of_a_sentence_are_code_and_the_rest_is_escaped() -> None:
     assert commands("<b> `dvc <x>` \x07") == "&lt;b&gt; <code>dvc &lt;x&gt;</code> ␇"
+
+
+def test_the_dots_of_an_excerpt_stay_with_its_end() -> None:
+    assert excerpt_markup("<long text>", 7) == '&lt;lon<span class="whole">g t …</span>'
+    assert excerpt_markup("<b>", 3) == "&lt;b&gt;"
 
 
 @given(st.text(max_size=50))

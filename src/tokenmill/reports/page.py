@@ -40,10 +40,11 @@ def environment() -> Environment:
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
-    formats = (integer, counted, decimal, signed, significant, percent, excerpt)
+    formats = (integer, counted, decimal, signed, significant, percent)
     formats += (money, perplexity, markdown, commands)
     made.filters |= {write.__name__: write for write in formats}
     made.filters |= {"size": partial(size, space=THIN), "duration": time, "token": token_markup}
+    made.filters["excerpt"] = excerpt_markup
     return made
 
 
@@ -90,6 +91,14 @@ def percent(fraction: float) -> str:
 def excerpt(text: str, length: int = 300) -> str:
     """The beginning of a text."""
     return text[:length].rstrip() + " …" if len(text) > length else text
+
+
+def excerpt_markup(text: str, length: int = 300) -> Markup:
+    """The same, of which the dots stay on a line with the last characters."""
+    shown = visible(excerpt(text, length))
+    if len(text) <= length:
+        return escape(shown)
+    return Markup('{}<span class="whole">{}</span>').format(shown[:-5], shown[-5:])
 
 
 def markdown(text: str) -> Markup:
