@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
+from dvc.api import exp_show
+from dvc.repo import Repo
 
 from tests.imports import ROOT
 from tests.pipeline.project import Project
@@ -68,7 +70,7 @@ MEASURED = ["metrics/train.json:val_loss", "bits_per_byte", "metrics/eval.json:s
 @pytest.fixture(scope="module")
 def project(tmp_path_factory: pytest.TempPathFactory) -> Project:
     """main~1: nothing ran; main: 4 layers; main after a commit of notes only; experiment
-    `calm-oxen`: 2 layers."""
+    `calm-oxen`: 2 layers; experiment `no-layer`: failed."""
     project = Project(tmp_path_factory.mktemp("runs"))
     project.run("git", "init", "-q", "-b", "main")
     project.run("dvc", "init", "-q")
@@ -79,18 +81,9 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Project:
     project.commit()
     project.run("dvc", "repro")
     project.commit()
-    project.run(
-        "dvc",
-        "exp",
-        "run",
-        "--queue",
-        "-n",
-        "calm-oxen",
-        "-S",
-        "model.n_layer=2",
-        "-S",
-        "runtime.device=cpu",
-    )
+    for name, layers in {"calm-oxen": 2, "no-layer": 0}.items():
+        values = ["-S", f"model.n_layer={layers}", "-S", "runtime.device=cpu"]
+        project.run("dvc", "exp", "run", "--queue", "-n", name, *values)
     project.run("dvc", "exp", "run", "--run-all")
     project.run("git", "checkout", "-q", "-f", "HEAD")
     (project.root / "notes.txt").write_text("nothing new")
@@ -132,6 +125,7 @@ def test_only_a_terminal_gets_a_long_name_shortened(
         ({"base": "earlier"}, set(FINETUNED_METRICS.values())),
         ({"asked": "earlier"}, set(FINETUNED_METRICS.values())),
         ({"tokenized": "earlier"}, set(MEASURED)),
+        ({"encoded_by": "earlier"}, set(MEASURED)),
         ({"trained": "earlier"}, set(MEASURED)),
     ],
 )
@@ -150,12 +144,10 @@ def test_what_was_measured_of_an_earlier_model_is_left_out(
 def test_each_run_stands_with_what_it_changed_and_took(project: Project):
     runs = find_runs(project.root, commits=5)
     assert names_of_runs(project.root) == runs.dropna(subset="val_loss")["run"].tolist()
-    assert list(runs["run"]) == ["workspace", "main", "calm-oxen"]
+    assert list(runs["run"]) == ["workspace", "main", "calm-oxen", "no-layer"]
     rows = runs.set_index("run").to_dict("index")
     assert rows["calm-oxen"]["changed"] == "model.n_layer=2", "runtime changes no result"
-    assert not any(runs["state"]), (
-        "nothing is under way, and of a queued run that ended well nothing need be said"
-    )
+    assert list(runs["state"]) == ["", "", "", "failed"], "a success need not be said"
     assert (rows["main"]["val_loss"], rows["main"]["right"]) == (2.0, 0.4)
     assert (rows["calm-oxen"]["bits_per_byte"], rows["calm-oxen"]["epochs"]) == (1.0, 1)
     took = [
@@ -173,6 +165,33 @@ def test_a_run_under_way_has_no_results_of_the_one_before(project: Project):
     workspace = find_runs(project.root, commits=1).set_index("run").loc["workspace"]
     metrics.write_bytes(content)
     assert workspace[list(SHOWN_METRICS)].isna().all()
+
+
+@pytest.mark.slow
+def test_a_run_that_failed_or_is_not_trained_yet_has_no_results(project: Project):
+    shutil.copytree(project.root / ".resume/run-2", project.root / ".resume/run-4")
+    parameters = (project.root / "params.yaml").read_text()
+    (project.root / "params.yaml").write_text(parameters.replace("n_layer: 4", "n_layer: 3"))
+    runs = find_runs(project.root, commits=1).set_index("run")
+    (project.root / "params.yaml").write_text(parameters)
+    shutil.rmtree(project.root / ".resume/run-4")
+    assert runs.loc["main", ["val_loss", "seconds"]].notna().all()
+    assert runs.loc[["workspace", "no-layer"], [*SHOWN_METRICS, "seconds"]].isna().all(axis=None)
+
+
+@pytest.mark.slow
+def test_an_experiment_that_dvc_sets_up_is_named_as_such(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+):
+    shown = exp_show(str(project.root))
+    new = dict.fromkeys(shown[0]) | {"Experiment": "new", "rev": "0" * 40, "State": "Running"}
+    monkeypatch.setattr("dvc.api.exp_show", lambda *_, **__: [*shown, new])
+    row = find_runs(project.root, commits=1).iloc[-1].dropna().to_dict()
+    assert row == {"run": "new", "rev": "0" * 40, "state": "running", "changed": "", "text": ""}
+    copy = project.root / ".dvc/tmp/exps/tmp1"
+    monkeypatch.setattr("dvc.api.exp_show", lambda *_, **__: Repo(str(copy)))
+    with pytest.raises(UserError, match=r"tmp1.*try again"):
+        find_runs(project.root, commits=1)
 
 
 @pytest.mark.slow
@@ -203,7 +222,7 @@ def test_the_table_is_sorted_and_fits_80_columns(
     main(["runs", "--csv", "--sort", "bits"])
     table = pd.read_csv(io.StringIO(capsys.readouterr().out))
     assert list(table.columns) == COLUMNS
-    assert table["bits_per_byte"].is_monotonic_increasing
+    assert table["bits_per_byte"].dropna().is_monotonic_increasing
 
 
 @pytest.mark.slow
@@ -215,7 +234,7 @@ def test_programs_get_whole_counts_and_the_time_of_commits(
     rows = pd.read_csv(io.StringIO(capsys.readouterr().out), dtype=str).set_index("run")
     assert list(rows.loc["main", list(COUNTS)]) == ["1", "20", "4194304"]
     main(["runs", "--json"])
-    workspace, commit, experiment = json.loads(capsys.readouterr().out)["runs"]
+    workspace, commit, experiment, _ = json.loads(capsys.readouterr().out)["runs"]
     assert [type(commit[name]) for name in COUNTS] == [int] * 3
     assert experiment["parameters"] == 2 << 20
     assert workspace["created"] is None
@@ -233,7 +252,7 @@ def test_a_currency_that_is_not_known_is_null(
     costs.unlink()
     monkeypatch.chdir(project.root)
     main(["runs", "--json"])
-    *_, experiment = json.loads(capsys.readouterr().out)["runs"]
+    *_, experiment, _ = json.loads(capsys.readouterr().out)["runs"]
     main(["runs"])
     costs.write_text(COSTS)
     assert (experiment["money"], experiment["currency"]) == (0.2, None)

@@ -63,7 +63,7 @@ def test_an_experiment_up_to_the_tokens_has_no_losses(finished: Project):
     here = row(finished, "workspace")
     finished.run("dvc", "exp", "run", "-n", "text", "-S", "sample.conversations=150", "tokenize")
     said = finished.run("tokenmill", "summary", check=False)
-    assert "another text than data/clean; `dvc repro`" in said
+    assert "another text than data/clean" in said
     finished.run("git", "checkout", "-q", ".")
     finished.run("dvc", "checkout", "-q")
     assert row(finished, "text").keys() == {"rev", "created", "state", "changed", "text"}

@@ -7,8 +7,9 @@ from ruamel.yaml import YAML
 LOCK = """\
 stages:
   clean: {{outs: [{{path: data/clean, md5: text}}]}}
+  tokenizer: {{outs: [{{path: data/tokenizer, md5: tokenizer}}]}}
   tokenize:
-    deps: [{{path: data/clean, md5: {tokenized}}}]
+    deps: [{{path: data/clean, md5: {tokenized}}}, {{path: data/tokenizer, md5: {encoded_by}}}]
     outs: [{{path: data/packed, md5: packed}}]
   unpack:
     deps: [{{path: data/packed, md5: packed}}]
@@ -31,6 +32,7 @@ def write_lock(
     root: Path,
     *,
     tokenized: str = "text",
+    encoded_by: str = "tokenizer",
     trained: str = "tokens",
     evaluated: str = "model",
     base: str = "model",
@@ -39,6 +41,7 @@ def write_lock(
     """Write a dvc.lock of which one output follows from the other, but for the hashes given."""
     hashes = {
         "tokenized": tokenized,
+        "encoded_by": encoded_by,
         "trained": trained,
         "evaluated": evaluated,
         "base": base,

@@ -17,6 +17,7 @@ from tokenmill.runs.dvc_lock import Lock, read_own_evaluation
         ({}, (True, True, True)),
         ({"evaluated": "earlier"}, (False, True, True)),
         ({"tokenized": "earlier"}, (True, False, True)),
+        ({"encoded_by": "earlier"}, (True, False, True)),
         ({"trained": "earlier"}, (True, False, True)),
         ({"base": "earlier"}, (True, True, False)),
         ({"asked": "earlier"}, (True, True, False)),

@@ -56,9 +56,13 @@ FINETUNED_METRICS = {
 COLUMNS = ["run", "rev", "created", "state", "changed", "text", *SHOWN_METRICS, *FINETUNED_METRICS]
 COLUMNS += ["seconds", "units", "money", "currency", "tokens_per_second"]
 
+IN_MANIFEST = re.compile(r"data\.mixture|train\.|model\.(?!start_from)")
+"""Matches how the names of parameters begin whose values are in the manifest of a model: models
+that were trained with different values are different."""
+
 IN_LOCK = re.compile(
-    rf"path: ({paths.MODEL}|{paths.FINETUNED}|{paths.TOKENS}|{paths.PACKED}|{paths.CLEAN})\n"
-    r"(?: +hash: md5\n)? +md5: (\S+)"
+    rf"path: ({paths.MODEL}|{paths.FINETUNED}|{paths.TOKENS}|{paths.PACKED}|{paths.CLEAN}|"
+    rf"{paths.TOKENIZER.parent})\n(?: +hash: md5\n)? +md5: (\S+)"
 )
 """Matches what a stage in dvc.lock reads or writes of models and their text, with its hash."""
 
@@ -173,9 +177,10 @@ def find_runs(root: Path, *, commits: int) -> "pd.DataFrame":
             shown = [of_own_model(entry, root) for entry in shown]
             rows = [_row(entry, before, repo, root) for entry, before in _with_base(shown)]
     except (DvcException, SCMError) as error:
-        raise UserError(
-            f"{root.resolve()}: {' '.join(str(error).split())}; `tokenmill doctor` says more."
-        ) from None
+        way_out = "`tokenmill doctor` says more"
+        if str(paths.COPIES) in str(error):  # without a copy that is not whole, DVC lists nothing
+            way_out = "DVC is setting an experiment up or has just ended it; try again in a moment"
+        raise UserError(f"{root.resolve()}: {' '.join(str(error).split())}; {way_out}.") from None
     return pd.DataFrame(rows, columns=COLUMNS).astype(dict.fromkeys(COUNTS, "Int64"))
 
 
@@ -252,8 +257,11 @@ def _with_base(
 def _row(
     entry: dict[str, Any], base: dict[str, Any] | None, repo: "Repo", root: Path
 ) -> dict[str, Any]:
+    state = (entry["State"] or "").lower().removeprefix("success")
     row = {name: _metric(entry, metric) for name, metric in SHOWN_METRICS.items()}
-    if row["val_loss"] is None:  # a run under way: what `evaluate` found is of the run before
+    # Until `train` ends, the numbers are those of the run before
+    is_trained = row["val_loss"] is not None and not state and not _is_model_of(base, entry)
+    if not is_trained:
         row = dict.fromkeys(SHOWN_METRICS)
     elif entry.get("finetune.methods"):
         row |= {name: _metric(entry, metric) for name, metric in FINETUNED_METRICS.items()}
@@ -263,11 +271,20 @@ def _row(
         "rev": entry["rev"],
         # DVC's own time has no date or no time of day, and no time zone
         "created": git.commit_time(root, entry["rev"]) if entry["Created"] else None,
-        "state": (entry["State"] or "").lower().removeprefix("success"),
+        "state": state,
         "changed": " ".join(_changes(entry, base)) if base else "",
-        "text": str(entry.get("data.raw")),
+        "text": str(entry.get("data.raw") or ""),
     }
-    return named | row | counts | _times(entry, repo, root)
+    return named | row | counts | (_times(entry, repo, root) if is_trained else {})
+
+
+def _is_model_of(base: Mapping[str, Any] | None, entry: Mapping[str, Any]) -> bool:
+    """Whether an entry still has the model of its base, although it asks for another one."""
+    return (
+        base is not None
+        and _model(entry) == _model(base)
+        and any(value != base.get(name) for name, value in entry.items() if IN_MANIFEST.match(name))
+    )
 
 
 def _metric(entry: Mapping[str, Any], name: str) -> float | None:
@@ -292,6 +309,8 @@ def _changes(entry: Mapping[str, Any], base: Mapping[str, Any]) -> Iterator[str]
     if the value is long."""
     from tokenmill.schema import AllParams  # noqa: PLC0415 (pydantic)
 
+    if entry.get("data.raw") is None:  # DVC knows no parameter while it sets an experiment up
+        return
     for name, value in entry.items():
         section = name.partition(".")[0]
         if section in AllParams.model_fields and section != "runtime" and value != base.get(name):

@@ -22,10 +22,11 @@ LOCK = Path("dvc.lock")
 TO_THE_TEXT = (
     ("train", paths.TOKENS, "unpack"),
     ("unpack", paths.PACKED, "tokenize"),
+    ("tokenize", paths.TOKENIZER.parent, "tokenizer"),
     ("tokenize", paths.CLEAN, "clean"),
 )
-"""The stages between a model and its clean text, each with the output that it reads and the stage
-that writes that."""
+"""The stages between a model and its clean text and tokenizer, each with the output that it reads
+and the stage that writes that."""
 
 
 @dataclass(frozen=True)
@@ -89,7 +90,7 @@ class Lock:
 
     @property
     def is_of_text(self) -> bool:
-        """Whether the model was trained on the clean text."""
+        """Whether the model was trained on the clean text, as the tokenizer encodes it."""
         return all(self.has_read(*one) for one in TO_THE_TEXT)
 
     def is_finetuned(self, method: str) -> bool:
@@ -122,8 +123,8 @@ def read_own_evaluation(root: Path) -> Evaluation:
         )
     if not lock.is_of_text:
         raise UserError(
-            f"{root / paths.MODEL} was trained on another text than {root / paths.CLEAN}; "
-            "`dvc repro` trains on this one."
+            f"{root / paths.MODEL} was trained on another text than {root / paths.CLEAN}, or with "
+            f"another tokenizer than {root / paths.TOKENIZER.parent}; `dvc repro` trains on these."
         )
     evaluation = read_evaluation(path)
     metrics = root / paths.METRICS / "eval.json"
