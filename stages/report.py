@@ -66,7 +66,7 @@ def main() -> None:
         )
     write_text(paths.SAMPLES, render("samples.md", evaluation=evaluation))
     # `train` may have come from the cache
-    publish_times(paths.resume_root(), manifest.fingerprint, paths.METRICS)
+    publish_times(paths.resume_root(), manifest.fingerprint, paths.METRICS, steps=history[-1].step)
     traces = _traces(evaluation)
     benchmarks = _benchmarks(manifest)
     record = _record(manifest, evaluation, traces, history, steps, benchmarks=benchmarks)

@@ -75,6 +75,32 @@ def test_a_link_in_place_of_the_table_is_not_followed(tmp_path: Path):
     assert outside.read_text() == before
 
 
+KILLED_AT_ITS_END = [(10, 1), (20, 2), (15, 4), (20, 5)]
+"""The steps and seconds of a run that did its last steps once more."""
+
+
+@pytest.mark.parametrize(
+    ("rows", "spent"),
+    [
+        ([(10, 1), (20, 2), (15, 4), (20, 5), (30, 6)], {20: 2, 30: 6}),
+        ([(10, 1), (20, 2), (30, 3), (15, 4), (20, 5)], {20: 2, 30: 3}),
+        (KILLED_AT_ITS_END, {20: 5}),
+        ([*KILLED_AT_ITS_END, (15, 7), (20, 8), (30, 9)], {20: 5, 30: 9}),
+        ([(10, 1), (20, 2), (30, 3)], {20: 2, 30: 3}),
+    ],
+)
+def test_what_a_run_took_stays_whatever_longer_or_shorter_ones_do(
+    rows: list[tuple[int, int]], spent: dict[int, int], tmp_path: Path
+):
+    lines = [",".join(TIMING_COLUMNS), *(f"{step},{seconds},1,," for step, seconds in rows), ""]
+    (tmp_path / TIMING).write_text("\n".join(lines))
+    found = {steps: read_timing(tmp_path / TIMING, steps=steps) for steps in spent}
+    assert {steps: rows[-1].seconds for steps, rows in found.items()} == spent
+    for steps, kept in found.items():
+        assert [row.step for row in kept][-1] == steps
+        assert [row.step for row in kept] == sorted({row.step for row in kept})
+
+
 def test_excluded_time_counts_in_the_cost_but_not_the_rate(tmp_path: Path):
     timing = Timing(tmp_path, tokens=0, prices=COLAB)
     with timing.excluded():
@@ -180,11 +206,16 @@ def test_plots_get_the_times_of_the_run_that_is_shown(tmp_path: Path):
     head = ",".join(TIMING_COLUMNS) + "\n"
     for run, first in (("here/", "3,1.500,200,,\n"), ("pruned.", "4,2.000,150,,\n")):
         (resume / f"{run}timing.csv").write_text(f"{head}{first}6,3.000,210,,\n5,4.000,220,,\n")
-        (resume / f"{run}costs.csv").write_text(f"costs of {run}")
-        publish_times(resume, run[:-1], metrics)
+        for steps, cost in ((5, Cost(4)), (6, Cost(3))):
+            rows = epoch_costs(
+                table((steps, cost)), ends=[steps], flops_per_step=1, peak=None, currency=run
+            )
+            write_costs(resume / f"{run}costs.csv", rows)
+        publish_times(resume, run[:-1], metrics, steps=5)
         assert (metrics / "timing.csv").read_text() == f"{head}{first}5,4.000,220,,\n"
-        assert (metrics / "costs.csv").read_text() == f"costs of {run}"
-    publish_times(resume, "trained elsewhere", metrics)
+        (row,) = read_costs(metrics / "costs.csv")
+        assert (row.currency, row.seconds, row.steps) == (run, 4, 5)
+    publish_times(resume, "trained elsewhere", metrics, steps=5)
     assert not list(metrics.iterdir())
 
 

@@ -3,13 +3,16 @@
 `timing.csv`, beside the checkpoints, has a row for every few steps: the sums over all sessions and
 machines, each at its own price, lost steps included. It only grows. Where a session continues from
 an earlier step, the rows of lost steps stay until rows of the same steps follow, so that no kill
-loses what was paid. `costs.csv` has a row for every epoch and follows from it. Both differ from run
-to run, so DVC tracks neither; metrics/ has copies for the plots, without the lost steps. What is
-unknown is None, or an empty cell; nothing is estimated.
+loses what was paid. `costs.csv` has a row for every epoch and follows from it. Runs that differ in
+their number of steps alone share both: what one took is what was summed up when it ended, whatever
+a longer or shorter one does again later. Both differ from run to run, so DVC tracks neither;
+metrics/ has copies for the plots, without the lost steps. What is unknown is None, or an empty
+cell; nothing is estimated.
 """
 
 import contextlib
 import itertools
+import math
 import os
 import time
 from collections.abc import Iterator, Sequence
@@ -21,7 +24,7 @@ from typing import Annotated
 from pydantic import Field
 
 from tokenmill.core.errors import UserError
-from tokenmill.core.files import append_text, csv_line, read_bytes, write_atomic, write_text
+from tokenmill.core.files import append_text, csv_line, read_bytes, write_text
 from tokenmill.core.params import Section
 from tokenmill.formats.records import parse_rows
 
@@ -83,6 +86,8 @@ class CostRow:
     currency: str
     flops: Amount
     utilisation: Amount | None
+    steps: Annotated[int, Field(ge=1, lt=1 << 53)] | None = None
+    """The number of steps of the whole run; None in a table from before there was this column."""
 
     @property
     def cost(self) -> "Cost":
@@ -178,15 +183,29 @@ def _timing_line(step: int, total: Cost, tokens_per_second: float) -> str:
     return f"{step},{total.seconds:.3f},{tokens_per_second:.0f},{units},{money}\n"
 
 
-def read_timing(path: Path) -> list[TimingRow]:
+def read_timing(path: Path, *, steps: float = math.inf) -> list[TimingRow]:
     """The rows of `timing.csv` by rising steps; none if there is no such file. Of a step that was
-    done again, only the last row counts; a last line that a crash cut off is left out."""
+    done again, only the last row counts; a last line that a crash cut off is left out. Those of a
+    run of so many `steps` are as they were when it ended."""
     kept: list[TimingRow] = []
-    for row in _all_rows(path):
+    for row in _until_ended(_all_rows(path), steps):
         while kept and kept[-1].step >= row.step:
             kept.pop()
         kept.append(row)
-    return kept
+    return [row for row in kept if row.step <= steps]
+
+
+def _until_ended(rows: list[TimingRow], steps: float) -> list[TimingRow]:
+    """The rows that were there when a run of so many steps had ended; all if it has not. It may
+    reach its last step twice, as after a kill, but not on the way of a longer run."""
+    end = None
+    for number, row in enumerate(rows, start=1):
+        if end and row.step > steps:
+            break
+        goes_on = number < len(rows) and rows[number].step > row.step
+        if row.step == steps and not (end and goes_on):
+            end = number
+    return rows[:end]
 
 
 def _all_rows(path: Path) -> list[TimingRow]:
@@ -206,18 +225,20 @@ def find_times(resume: Path, run: str, name: str) -> Path:
     return with_checkpoints if with_checkpoints.exists() else resume / f"{run}.{name}"
 
 
-def publish_times(resume: Path, run: str, folder: Path) -> None:
-    """Copy the tables of the run `run` (its fingerprint) to the folder where plots read them,
-    without lost steps. Tables of another run are removed."""
-    for name in TIMES:
-        table = find_times(resume, run, name)
-        if not table.exists():
-            (folder / name).unlink(missing_ok=True)
-        elif name == TIMING:
-            write_text(folder / name, _timing_table(read_timing(table)))
+def publish_times(resume: Path, run: str, folder: Path, *, steps: int) -> None:
+    """Copy the tables of the run `run` (its fingerprint) of so many steps to the folder where plots
+    read them, without lost steps. Tables of another run are removed."""
+    timing = read_timing(find_times(resume, run, TIMING), steps=steps)
+    costs = read_costs(find_times(resume, run, COSTS), steps=steps)
+    tables = {
+        TIMING: _timing_table(timing) if timing else "",
+        COSTS: _costs_table(costs) if costs else "",
+    }
+    for name, table in tables.items():
+        if table:
+            write_text(folder / name, table)
         else:
-            with write_atomic(folder / name) as file:
-                file.write(read_bytes(table, follow=False))
+            (folder / name).unlink(missing_ok=True)
 
 
 def epoch_costs(
@@ -255,18 +276,30 @@ def epoch_costs(
                 currency=currency,
                 flops=flops,
                 utilisation=flops / cost.seconds / peak if peak and cost.seconds else None,
+                steps=ends[-1],
             )
         )
     return costs
 
 
 def write_costs(path: Path, costs: Sequence[CostRow]) -> None:
-    """Write the table of costs by epoch, with six significant digits."""
+    """Write the table of a run's costs by epoch, with six significant digits, after the rows of
+    runs of other numbers of steps."""
+    others: list[CostRow] = []
+    with contextlib.suppress(UserError):  # a damaged table is written anew
+        known = {None, *(row.steps for row in costs)}
+        others = [row for row in read_costs(path) if row.steps not in known]
+    write_text(path, _costs_table([*others, *costs]))
+
+
+def _costs_table(costs: Sequence[CostRow]) -> str:
     head = ",".join(column.name for column in fields(CostRow)) + "\n"
-    write_text(path, head + "".join(csv_line(astuple(row)) for row in costs))
+    return head + "".join(csv_line(astuple(row)) for row in costs)
 
 
-def read_costs(path: Path) -> list[CostRow]:
-    """The table that `write_costs` wrote; empty if there is no such file."""
+def read_costs(path: Path, *, steps: int | None = None) -> list[CostRow]:
+    """The table that `write_costs` wrote, or its rows of a run of so many steps; empty if there is
+    no such file."""
     content = read_bytes(path) if path.exists() else b""
-    return parse_rows(content, CostRow, source=path, way_out=_way_out(path))
+    rows = parse_rows(content, CostRow, source=path, way_out=_way_out(path))
+    return [row for row in rows if steps is None or row.steps in {None, steps}]

@@ -222,6 +222,7 @@ def test_a_fine_tuned_model_is_seen(tmp_path: Path):
             "train",
             {
                 "epoch": 3,
+                "steps": 9,
                 "tokens": 9,
                 "parameters": 5,
                 "val_loss": 2.865,

@@ -85,7 +85,7 @@ def write_run(root: Path, *, epochs: int, seed: int) -> None:
         tokenizer_sha256=read_tokenizer(root / TOKENIZER).sha256,
     )
     write_json(root / MODEL / MANIFEST, manifest.model_dump())
-    measured = {"epoch": epochs, "tokens": 1, "parameters": 1, "val_loss": 1.0 + seed}
+    measured = {"epoch": epochs, "steps": 1, "tokens": 1, "parameters": 1, "val_loss": 1.0 + seed}
     write_json(root / TRAIN_METRICS, measured)
 
 

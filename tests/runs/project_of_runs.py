@@ -33,7 +33,13 @@ def write_run(
     write_json(root / "reports/evaluation.json", content)
     write_json(
         root / "metrics/train.json",
-        {"epoch": epochs, "tokens": 1_000 * epochs, "parameters": 57_344, "val_loss": 1.5},
+        {
+            "epoch": epochs,
+            "steps": epochs,
+            "tokens": 1_000 * epochs,
+            "parameters": 57_344,
+            "val_loss": 1.5,
+        },
     )
     write_history(root / "metrics", epochs)
     for name, text in (("data/clean", clean), ("data/tokenizer", tokenizer)):

@@ -326,13 +326,13 @@ def _times(entry: Mapping[str, Any], repo: "Repo", root: Path) -> dict[str, Any]
     run = _fingerprint(repo, _model(entry))
     if run is None:
         return {}
+    steps = _whole(_metric(entry, "steps")) or 0
     timing, costs = (find_times(root / paths.resume_root(), run, name) for name in (TIMING, COSTS))
-    rows = read_timing(timing)
-    rows = [row for row in rows if row.step <= (_metric(entry, "steps") or 0)]
+    rows = read_timing(timing, steps=steps)
     if not rows:
         return {}
     rate = statistics.median(row.tokens_per_second for row in rows)
-    currency = next((row.currency for row in read_costs(costs)), None)
+    currency = next((row.currency for row in read_costs(costs, steps=steps)), None)
     return asdict(rows[-1].cost) | {"tokens_per_second": rate, "currency": currency}
 
 

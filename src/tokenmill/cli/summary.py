@@ -56,6 +56,7 @@ def run(options: argparse.Namespace) -> None:
 def print_summary(*, as_json: bool = False) -> None:
     """Print the summary of the pipeline in the current folder."""
     from tokenmill.costs import COSTS, find_times, publish_times, read_costs  # noqa: PLC0415
+    from tokenmill.formats import metrics  # noqa: PLC0415 (pydantic)
     from tokenmill.model.manifest import read_manifest  # noqa: PLC0415
     from tokenmill.runs.dvc_lock import read_own_evaluation  # noqa: PLC0415
     from tokenmill.runs.under_way import unfinished  # noqa: PLC0415
@@ -69,13 +70,14 @@ def print_summary(*, as_json: bool = False) -> None:
     made = [*made_lines(), *finetuned_lines(Path())]
     evaluation = read_own_evaluation(Path())
     run_times = paths.resume_root(), read_manifest(paths.MODEL).fingerprint
-    costs = read_costs(find_times(*run_times, COSTS))
+    steps = metrics.read_metrics(metrics.TrainMetrics).steps
+    costs = read_costs(find_times(*run_times, COSTS), steps=steps)
     if as_json:
         print_record(_record(evaluation, costs))
     else:
         _print_finished([*made, *cost_lines(costs)], evaluation)
     with contextlib.suppress(OSError):  # in a folder that is only to be read
-        publish_times(*run_times, paths.METRICS)
+        publish_times(*run_times, paths.METRICS, steps=steps)
 
 
 def _print_finished(lines: list[tuple[str, str]], evaluation: "Evaluation") -> None:

@@ -66,6 +66,7 @@ class TrainMetrics(Metrics):
     """The contents of metrics/train.json."""
 
     epoch: int
+    steps: int
     tokens: int
     parameters: int
     val_loss: float

@@ -162,7 +162,7 @@ def epoch_times(timing: Path, ends: Sequence[int], work: Workload) -> dict[int, 
         ends: the last step of each epoch.
         work: the model, parameters and length of the text of the run.
     """
-    rows = read_timing(timing)
+    rows = read_timing(timing, steps=ends[-1])
     if not rows:
         return {}
     tokens_per_step = work.tokens_per_epoch / work.steps_per_epoch

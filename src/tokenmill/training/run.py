@@ -295,15 +295,16 @@ def write_times(job: Job, training: Training, times: Path, *, peak: float | None
     work = job.work
     operations = flops_per_token(work.config, learning=job.learning)
     folder = training.store.folder
+    ends = [row.step for row in training.state.epochs]
     costs = epoch_costs(
-        read_timing(folder / TIMING),
-        ends=[row.step for row in training.state.epochs],
+        read_timing(folder / TIMING, steps=ends[-1]),
+        ends=ends,
         flops_per_step=work.tokens_per_epoch / work.steps_per_epoch * operations,
         peak=peak * training.group.size if peak else None,
         currency=training.runtime.cost.currency,
     )
     write_costs(folder / COSTS, costs)
-    publish_times(resume_root(), folder.name, times)
+    publish_times(resume_root(), folder.name, times, steps=ends[-1])
 
 
 def run_summary(work: Workload, setup: Setup, parameters: int) -> list[tuple[str, str]]:
