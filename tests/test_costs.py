@@ -89,7 +89,7 @@ KILLED_AT_ITS_END = [(10, 1), (20, 2), (15, 4), (20, 5)]
         ([(10, 1), (20, 2), (30, 3)], {20: 2, 30: 3}),
     ],
 )
-def test_what_a_run_took_stays_whatever_longer_or_shorter_ones_do(
+def test_what_a_run_took_stays_when_a_longer_one_goes_on(
     rows: list[tuple[int, int]], spent: dict[int, int], tmp_path: Path
 ):
     lines = [",".join(TIMING_COLUMNS), *(f"{step},{seconds},1,," for step, seconds in rows), ""]

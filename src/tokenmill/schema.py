@@ -199,14 +199,14 @@ def refuse_missing_text(params: AllParams) -> None:
     unless DVC makes or fetches it."""
     # Only the stage `check` needs these libraries
     from tokenmill.data.readers import FORMATS  # noqa: PLC0415
-    from tokenmill.data.sources import find_sources  # noqa: PLC0415
+    from tokenmill.data.sources import find_sources, tracked_by_dvc  # noqa: PLC0415
 
     wanted = {"data.raw": params.data.raw}
     if params.finetune.methods and params.finetune.data:
         wanted["finetune.data"] = params.finetune.data
     for name, value in wanted.items():
         place = raw_text(value)
-        if place == SAMPLE or (isinstance(place, Path) and _is_tracked(place)):
+        if place == SAMPLE or (isinstance(place, Path) and tracked_by_dvc(place)):
             continue
         try:
             found = find_sources(place, FORMATS, parameter=name).sources
@@ -214,15 +214,6 @@ def refuse_missing_text(params: AllParams) -> None:
             raise ParamsError(PARAMS_FILE, [(name, str(error))]) from None
         if name == "data.raw" and params.data.mixture:
             _check_mixture(params.data.mixture, {source.name.split("/")[0] for source in found})
-
-
-def _is_tracked(path: Path) -> bool:
-    """Whether DVC fetches a file, or a folder above it."""
-    return any(
-        folder.with_name(f"{folder.name}.dvc").exists()
-        for folder in (path, *path.parents)
-        if folder.name
-    )
 
 
 def _check_mixture(mixture: Mapping[str, float], sources: set[str]) -> None:

@@ -168,7 +168,7 @@ def test_a_run_under_way_has_no_results_of_the_one_before(project: Project):
 
 
 @pytest.mark.slow
-def test_a_run_that_failed_or_is_not_trained_yet_has_no_results(project: Project):
+def test_a_run_that_failed_or_is_not_trained_has_no_results(project: Project):
     shutil.copytree(project.root / ".resume/run-2", project.root / ".resume/run-4")
     parameters = (project.root / "params.yaml").read_text()
     (project.root / "params.yaml").write_text(parameters.replace("n_layer: 4", "n_layer: 3"))

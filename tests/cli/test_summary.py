@@ -184,6 +184,10 @@ def test_own_text_at_defaults_is_led_to_fit(tmp_path: Path):
 
 
 def test_advice_follows_from_epochs_text_and_prompts(tmp_path: Path):
+    without_git = typed(changed(tmp_path), evaluated(3))
+    assert "dvc repro" in without_git
+    assert not any("exp run" in command or "report" in command for command in without_git)
+    epoch_refs(tmp_path, [])
     sample = typed(changed(tmp_path), evaluated(1))
     assert not any("metrics diff" in command for command in sample)
     assert "tokenmill try /path/to/texts" in sample

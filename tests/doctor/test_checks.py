@@ -4,6 +4,7 @@ run."""
 import os
 import shutil
 from pathlib import Path
+from shlex import quote
 from typing import Any
 
 import psutil
@@ -50,6 +51,10 @@ def test_text_must_be_there(project: Project):
     missing = with_raw(project, "/nowhere/at/all")
     assert missing.level == "problem"
     assert "data.raw (/nowhere/at/all)" in missing.text
+    tracked = project.root / "data/raw/mine"
+    tracked.parent.mkdir(parents=True)
+    tracked.with_name("mine.dvc").touch()
+    assert with_raw(project, "data/raw/mine/books").fix == f"dvc pull {quote(str(tracked))}"
 
 
 def test_text_outside_needs_an_absolute_path(project: Project, tmp_path: Path):

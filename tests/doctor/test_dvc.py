@@ -47,6 +47,16 @@ def test_cache_should_be_linked(repository: Repository):
         assert single(dvc.check_cache, opened(repository)).level == level
 
 
+def test_a_cache_with_letters_beyond_ascii_is_moved(repository: Repository, tmp_path: Path):
+    project = opened(repository.copy("Bücher"))
+    warned, linked = dvc.check_cache(project)
+    assert (warned.level, linked.level) == ("warning", "warning")
+    elsewhere = tmp_path / "cache"
+    command, _, _ = str(warned.fix).partition(";")
+    Repository(project.root).run("sh", "-c", command.replace("/path/to/cache", str(elsewhere)))
+    assert single(dvc.check_cache, opened(Repository(project.root))).level == linked.level
+
+
 def test_a_full_disk_of_the_cache_is_a_problem(
     repository: Repository, monkeypatch: pytest.MonkeyPatch
 ):
@@ -163,6 +173,15 @@ class TestPipeline:
             project = opened(repository)
             assert single(dvc.check_pipeline, project).level == ("warning" if expected else "ok")
             assert project.outdated == expected
+
+    def test_text_that_is_not_here_is_fetched_first(self, repository: Repository):
+        (repository.root / "text").touch()
+        repository.run("dvc", "add", "text")
+        (repository.root / "text").unlink()
+        project = opened(repository)
+        finding = single(dvc.check_pipeline, project)
+        assert (project.outdated, project.unfetched) == (["train"], ["text"])
+        assert (finding.level, finding.fix) == ("warning", "dvc pull text && dvc repro")
 
     def test_unreadable_pipeline_is_a_problem(self, repository: Repository):
         (repository.root / "dvc.yaml").write_text("stages: {train: {deps: 3}}\n")

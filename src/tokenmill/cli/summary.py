@@ -15,6 +15,7 @@ from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING, Any
 
+from tokenmill import git
 from tokenmill.cli.main import Parser, add_json
 from tokenmill.cli.preset import is_own_text_at_defaults
 from tokenmill.core import paths
@@ -96,7 +97,14 @@ def _print_finished(lines: list[tuple[str, str]], evaluation: "Evaluation") -> N
 
 def _next(evaluation: "Evaluation") -> Commands:
     after_a_change = ("dvc repro", "after a change: only what it touches")
-    return [COMMIT, after_a_change, *after_training(evaluation, root=Path())]
+    commit = [COMMIT] * _has_git(Path())
+    return [*commit, after_a_change, *after_training(evaluation, root=Path())]
+
+
+def _has_git(root: Path) -> bool:
+    """Whether the project is in a repository of git. Where DVC does without (`core.no_scm`), there
+    are neither experiments nor refs."""
+    return git.ask(root, "rev-parse", "--git-dir") is not None
 
 
 def _record(evaluation: "Evaluation", costs: "Sequence[CostRow]") -> dict[str, Any]:
@@ -417,22 +425,24 @@ def _inside(root: Path) -> Status:
         return Status(
             found.text, [("dvc status", "what is outdated"), ("dvc repro", "run just that")]
         )
-    return _outdated(root, project.outdated) if project.outdated else _trained(root)
+    fetch = dvc.pull(project.unfetched)
+    return _outdated(root, project.outdated, fetch=fetch) if project.outdated else _trained(root)
 
 
-def _outdated(root: Path, stages: Sequence[str]) -> Status:
+def _outdated(root: Path, stages: Sequence[str], *, fetch: str) -> Status:
+    """The state with stages to run, which go after the command `fetch` if there is one."""
     named = ", ".join(stages)
     if not any((root / folder).exists() for folder in ("data/clean", "data/tokens", "models/gpt")):
         pull = [("dvc pull && dvc repro", "fetch what the remote has, run the rest")]
         return Status(
             "nothing has run here yet.",
-            [("dvc repro", f"run {named}"), *pull * (root / "dvc.lock").exists()],
+            [(f"{fetch}dvc repro", f"run {named}"), *pull * (root / "dvc.lock").exists()],
         )
     return Status(
         f"to run: {named}.",
         [
             (
-                "dvc repro",
+                f"{fetch}dvc repro",
                 (
                     "run these, except where inputs turn out the same; "
                     "training continues where it stopped"
@@ -463,10 +473,8 @@ def _trained(root: Path) -> Status:
 def after_training(evaluation: "Evaluation", *, root: Path) -> Commands:
     """The commands for the evaluated model of the project at `root`."""
     from tokenmill.core.params import PARAMS_FILE, read_yaml  # noqa: PLC0415 (pydantic)
-    from tokenmill.runs.find import is_of_workspace  # noqa: PLC0415 (pydantic)
 
     params = _params(root)
-    epochs = evaluation.epochs[-1].epoch
     commands: Commands = []
     if is_own_text_at_defaults(read_yaml(root / PARAMS_FILE)):
         meaning = "a model for your text; this one is made for the built-in text"
@@ -475,14 +483,27 @@ def after_training(evaluation: "Evaluation", *, root: Path) -> Commands:
         *_asking_finetuned(root),
         _asking(evaluation),
         ("tokenmill demo", "the same in the browser"),
+        *_training_on(root, params.model.n_layer, epochs=evaluation.epochs[-1].epoch),
+        ("tokenmill compare", "experiments and epochs side by side"),
+    ]
+    if Path(params.data.raw) == paths.SAMPLE:
+        commands.append(("tokenmill try /path/to/texts", "a model of your own text"))
+    return commands
+
+
+def _training_on(root: Path, layers: int, *, epochs: int) -> Commands:
+    """How to train another model and to train this one further, and how its epochs compare."""
+    from tokenmill.runs.find import is_of_workspace  # noqa: PLC0415 (pydantic)
+
+    onwards = "continue training from here, not from scratch"
+    if not _has_git(root):
+        return [("dvc repro", f"{onwards}: first set train.epochs to {epochs + 2} in params.yaml")]
+    commands = [
         (
-            f"dvc exp run -S model.n_layer={params.model.n_layer + 2}",
+            f"dvc exp run -S model.n_layer={layers + 2}",
             "an experiment; `tokenmill runs` lists them all",
         ),
-        (
-            f"dvc exp run -S train.epochs={epochs + 2}",
-            "continue training from here, not from scratch",
-        ),
+        (f"dvc exp run -S train.epochs={epochs + 2}", onwards),
     ]
     if epochs > 1 and is_of_workspace(root, 1) and is_of_workspace(root, epochs):
         gained = "what the epochs in between gained"
@@ -490,9 +511,6 @@ def after_training(evaluation: "Evaluation", *, root: Path) -> Commands:
     elif epochs > 1:
         compared = "write the refs epoch-1 to epoch-N of this run, to compare its epochs"
         commands.append(("dvc repro -sf report", compared))
-    commands.append(("tokenmill compare", "experiments and epochs side by side"))
-    if Path(params.data.raw) == paths.SAMPLE:
-        commands.append(("tokenmill try /path/to/texts", "a model of your own text"))
     return commands
 
 

@@ -20,6 +20,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, replace
 from operator import itemgetter
 from pathlib import Path, PurePosixPath
+from shlex import quote
 from typing import IO, Any, NamedTuple
 
 import zstandard
@@ -198,7 +199,21 @@ def _missing(raw: Raw, parameter: str, readable: str) -> UserError:
     )
     if isinstance(raw, Path) and raw.match(SAMPLE.as_posix()):
         way_out = "`dvc repro sample` writes it"
+    elif isinstance(raw, Path) and (tracked := tracked_by_dvc(raw)):
+        way_out = f"`dvc pull {quote(str(tracked))}` brings it"
     return UserError(f"{parameter} ({raw}) does not exist; {way_out}.")
+
+
+def tracked_by_dvc(path: Path) -> Path | None:
+    """The file, or the folder above it, that `dvc add` tracks; None if DVC does not know it."""
+    return next(
+        (
+            folder
+            for folder in (path, *path.parents)
+            if folder.name and folder.with_name(f"{folder.name}.dvc").exists()
+        ),
+        None,
+    )
 
 
 def _split(sources: list[Source]) -> tuple[list[Source], list[Source]]:

@@ -8,6 +8,7 @@ docs/scale.md. A new check is a function and a line in CHECKS.
 import shutil
 from collections.abc import Collection, Iterator
 from pathlib import Path
+from shlex import quote
 
 import torch
 
@@ -15,7 +16,7 @@ from tokenmill.core import paths
 from tokenmill.core.errors import UserError
 from tokenmill.core.params import PARAMS_FILE, is_url
 from tokenmill.data.readers import FORMATS
-from tokenmill.data.sources import find_sources
+from tokenmill.data.sources import find_sources, tracked_by_dvc
 from tokenmill.doctor import dvc, environment, objects
 from tokenmill.doctor.environment import Check, Finding, Project, ok, problem, warning
 from tokenmill.doctor.limits import is_writable
@@ -89,7 +90,13 @@ def check_text(project: Project) -> Iterator[Finding]:
     try:
         project.raw = find_sources(place, FORMATS)
     except UserError as error:
-        yield problem("text", str(error), "dvc exp run -S data.raw=/path/to/texts")
+        tracked = isinstance(place, Path) and not place.exists() and tracked_by_dvc(place)
+        fix = (
+            f"dvc pull {quote(str(tracked))}"
+            if tracked
+            else "dvc exp run -S data.raw=/path/to/texts"
+        )
+        yield problem("text", str(error), fix)
         return
     sources = project.raw.sources
     text = (

@@ -95,6 +95,7 @@ def check_cache(project: Project) -> Iterator[Finding]:
     if project.repo is None:
         return
     folder = Path(project.repo.cache.local.path)
+    yield from _of_letters(Path(project.repo.cache.local_cache_dir))
     linked, failure = links(project.repo)
     if failure:
         look = "sudo chown -R $USER" if isinstance(failure, PermissionError) else "df -h"
@@ -119,6 +120,20 @@ def check_cache(project: Project) -> Iterator[Finding]:
             "dvc config cache.type hardlink,symlink,copy; and a cache on the same disk: dvc cache "
             "dir .dvc/cache",
         )
+
+
+def _of_letters(cache: Path) -> Iterator[Finding]:
+    """Find a cache of which DVC (3.67, `TempDirExecutor.init_cache`) cannot tell the copy of an
+    experiment."""
+    if str(cache).isascii():
+        return
+    other = "/path/to/cache"
+    move = f"mv {quote(str(cache))} {other} && " if cache.exists() else ""
+    text = (
+        f"{cache} has letters beyond ASCII, with which the queue and `dvc exp run --temp` fail: "
+        "«'ascii' codec can't encode»"
+    )
+    yield warning("cache", text, f"{move}dvc cache dir --local {other}; or move the project")
 
 
 def empty_results(runs: Path) -> Iterator[Path]:
@@ -215,14 +230,23 @@ def check_pipeline(project: Project) -> Iterator[Finding]:
         yield problem("pipeline", "dvc.yaml is missing", "git checkout dvc.yaml")
         return
     try:
-        project.outdated = with_timeout(STATUS_TIMEOUT, lambda: _outdated(repo))
+        project.outdated, project.unfetched = with_timeout(STATUS_TIMEOUT, lambda: _outdated(repo))
     except Exception as error:  # DVC's own mistakes on a damaged file, too
         yield _not_compared(repo, error)
         return
-    if project.outdated:
-        yield warning("pipeline", f"to run: {', '.join(project.outdated)}", "dvc repro")
+    if project.outdated or project.unfetched:
+        found = {"to fetch": project.unfetched, "to run": project.outdated}
+        text = "; ".join(f"{what}: {', '.join(names)}" for what, names in found.items() if names)
+        yield warning("pipeline", text, f"{pull(project.unfetched)}dvc repro")
     else:
         yield ok("pipeline", "every stage is up to date")
+
+
+def pull(places: Iterable[str]) -> str:
+    """The command that fetches what `dvc add` tracks at `places`, to stand before another one,
+    which DVC would refuse without them; empty without places."""
+    named = " ".join(map(quote, places))
+    return f"dvc pull {named} && " if named else ""
 
 
 def _not_compared(repo: Repo, error: Exception) -> Finding:
@@ -264,8 +288,9 @@ def _repair(repo: Repo, error: Exception) -> str:
     return "git checkout dvc.lock" if is_kept else "rm dvc.lock"
 
 
-def _outdated(repo: Repo) -> list[str]:
-    """The stages that changed and the stages after them, in order.
+def _outdated(repo: Repo) -> tuple[list[str], list[str]]:
+    """The stages that changed and the stages after them, in order; and the places of what
+    `dvc add` tracks and is not here.
 
     If only the output of a stage is missing, running it gives the same output, so the stages after
     it do not run.
@@ -292,7 +317,15 @@ def _outdated(repo: Repo) -> list[str]:
             reader for stage in todo for reader in graph.predecessors(stage) if reader not in found
         ]
         found = [*found, *todo]
-    return [getattr(stage, "name", stage.addressing) for stage in stages if stage in found]
+    sources = [stage for stage in stages if stage.is_data_source]
+    return (
+        [
+            getattr(stage, "name", stage.addressing)
+            for stage in stages
+            if stage in found and stage not in sources
+        ],
+        [str(out) for stage in sources if "missing" in reasons[stage] for out in stage.outs],
+    )
 
 
 def _always_writes_the_same(stage: Any) -> bool:

@@ -7,7 +7,7 @@ import shutil
 import subprocess
 import sys
 import tomllib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from shlex import quote
@@ -87,6 +87,8 @@ class Project:
     repo: "Repo | None" = None
     outdated: list[str] | None = None
     """The stages that `dvc repro` would run."""
+    unfetched: Sequence[str] = ()
+    """The places of what `dvc add` tracks and is not here. Without it DVC runs no stage."""
     compute: "Compute | None" = None
 
 
