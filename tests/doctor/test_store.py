@@ -112,6 +112,18 @@ def test_nothing_is_removed_if_git_cannot_tell(project: Path) -> None:
     assert Store(url).names() == before
 
 
+def test_nothing_is_removed_if_a_lock_is_damaged(project: Path) -> None:
+    url = str(project.parent / "drive")
+    _commit_run(project, files=1, md5="a")
+    (project / "dvc.lock").write_text("<<<<<<< HEAD\nschema: '2.0'\n=======\n>>>>>>> other\n")
+    Project(project).commit()
+    with pytest.raises(UserError, match=r"refs/heads/branch-a.*commit a whole dvc\.lock"):
+        compare(Store(url), url, project)
+    (project / "dvc.lock").write_text("schema: '2.0'\nstages: {}\n")
+    Project(project).commit()
+    assert compare(Store(url), url, project).unread == []
+
+
 def _commit_run(project: Path, *, files: int, md5: str) -> None:
     """Commit to a branch of its own what a run records of data/clean with so many files. That
     runtime.store has been unset since tells nothing."""

@@ -114,11 +114,11 @@ def _unread(root: Path, cache: Path) -> Iterator[str]:
     store, of whose folders DVC's cache lacks the list.
 
     Raises:
-        UserError: git cannot tell.
+        UserError: git cannot tell, or a dvc.lock is damaged.
     """
     for commit in git.execute(root, "rev-list", "--no-walk", "--all").split():
         if text := lock_text(root, commit):
-            lock = Lock.parse(text, f"{LOCK} of commit {commit}")
+            lock = _lock(root, commit, text)
             listings = [
                 lock.outputs.get(folder.as_posix())
                 for folder, files in FOLDERS.items()
@@ -126,6 +126,18 @@ def _unread(root: Path, cache: Path) -> Iterator[str]:
             ]
             if not all((cache / md5[:2] / md5[2:]).exists() for md5 in filter(None, listings)):
                 yield commit
+
+
+def _lock(root: Path, commit: str, text: str) -> Lock:
+    try:
+        return Lock.parse(text, LOCK)
+    except UserError:
+        refs = ", ".join(git.references(root, f"--points-at={commit}")) or "HEAD"
+        raise UserError(
+            f"{LOCK} of commit {commit[:12]} ({refs}) is damaged, as by marks of a conflict, so "
+            f"what it needs of the store is not known; commit a whole {LOCK} on top of it, or "
+            "remove the branch, tag or experiment."
+        ) from None
 
 
 def _cached(cache: Path) -> Iterator[tuple[Path, Path | None]]:
