@@ -51,7 +51,7 @@ def test_every_fact_of_a_preset_is_printed(project: Path, capsys: pytest.Capture
         "a",
     ]
     row = next(line for line in text.splitlines() if line.startswith("A100"))
-    assert row.split() == ["A100", "0.188", "s", "174,688", "49.0", "h", "97.95", "USD", "fits"]
+    assert row.split() == ["A100", "0.187", "s", "174,867", "48.9", "h", "97.85", "USD", "fits"]
     for number in ("134,601,216", "2,800,000,000", "229", "939,950", "75%"):
         assert number in text, number
 

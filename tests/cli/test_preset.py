@@ -82,7 +82,7 @@ def test_the_list_has_all_presets_with_their_hours(
     main(["preset"])
     rows = {line.split()[0]: line for line in capsys.readouterr().out.splitlines()[1:-1]}
     assert list(rows) == names()
-    assert rows["phase3"].split()[1:7] == ["134,601,216", "2.8e9", "x", "11", "49.0", "h"]
+    assert rows["phase3"].split()[1:7] == ["134,601,216", "2.8e9", "x", "11", "48.9", "h"]
 
 
 def test_default_is_what_params_yaml_comes_with():

@@ -25,6 +25,12 @@ def one_thread() -> Iterator[None]:
     torch.set_num_threads(before)
 
 
+@pytest.fixture
+def forgetful_compiler() -> None:
+    """PyTorch compiles a function for a few models of a process; for others it runs as it is."""
+    torch.compiler.reset()
+
+
 @pytest.fixture(scope="session")
 def tokens(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """19 sequences: five steps of four, the last one short."""

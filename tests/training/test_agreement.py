@@ -58,6 +58,7 @@ def check(model: GPT, compiled: Any, precision: torch.dtype = torch.float32) -> 
     )
 
 
+@pytest.mark.usefixtures("forgetful_compiler")
 @pytest.mark.parametrize("precision", PRECISIONS, ids=str)
 @pytest.mark.parametrize("architecture", get_args(Architecture))
 def test_what_is_traced_for_a_gpu_has_the_same_gradients(

@@ -176,6 +176,7 @@ def test_what_a_cpu_compiles_begins_behind_the_lookups(
     assert torch.equal(targets_BT, ids_BT)
 
 
+@pytest.mark.usefixtures("forgetful_compiler")
 @pytest.mark.parametrize("architecture", get_args(Architecture))
 def test_what_is_compiled_is_one_graph(architecture: str):
     model = build(model_config(architecture=architecture), seed=0)
