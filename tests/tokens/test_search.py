@@ -223,6 +223,14 @@ def test_characters_are_tokens_too(char_file: Path, prose: Path, tmp_path: Path)
         assert described(search, ids, spans) == spans_by_reading(text, [*texts, LAST], 1)
 
 
+def test_overlaps_of_characters(char_file: Path, tmp_path: Path) -> None:
+    search = indexed(tmp_path, ["the cat\nsat on it"], char_file)
+    texts = ["a cat sat", "", "the cats sat", "cat.sat"]
+    eot = search.tokenizer.eot_id
+    ids = np.array([one for text in texts for one in [*search.tokenizer.encode(text), eot]])
+    assert Overlap(search, ids, 2).starts.tolist() == [len("a ")]
+
+
 def test_sources_of_documents(bpe_file: Path, tmp_path: Path) -> None:
     sources = ["a.txt", "a.txt", "b/c.txt", "a.txt"]
     search = indexed(tmp_path, ["one", "two", "three", "four"], bpe_file, sources=sources)

@@ -1,31 +1,44 @@
 """Find what texts share with the training text, word for word, whatever white space is between the
 words. So a passage is found, too, where its lines break elsewhere.
 
-The word n-grams of the texts are looked for while the training text is read once. Each has a hash,
-a polynomial of its bytes, which is the difference of two sums (Karp and Rabin 1987).
+The training text is read once, a block at a time, and the hash of each of its n-grams is looked up
+among those of the texts. The hash is that of Karp and Rabin (1987). A text is the row of bytes b
+that is left without white space, with a zero before each word. With the sums
+S(k) = sum over j < k of b(j) BASE^j modulo 2^64, the bytes from i up to k have the hash
+(S(k) - S(i)) BASE^-i, wherever they stand.
 """
 
 from collections.abc import Iterator
 from functools import reduce
+from typing import NamedTuple
 
 import numpy as np
 
 from tokenmill.tokens.search import MatchingSpan, Search
 
 BASE = 0x9E3779B97F4A7C15
-"""That of the polynomial; odd, so that it has an inverse among the numbers of 64 bits."""
+"""The base of the hash; odd, so that it has an inverse modulo 2^64."""
 
 INVERSE = pow(BASE, -1, 1 << 64)
 
 BLOCK = 1 << 16
-"""The number of tokens of the training text that are read together."""
+"""The number of tokens of the training text whose n-grams are looked up together."""
 
 LONGEST = 1 << 12
-"""The most tokens of an n-gram of the training text, white space included. Longer ones may be
-missed."""
+"""The number of tokens that are read beyond a block, to the ends of its last n-grams. Longer ones,
+white space included, may be missed."""
 
 TABLE_BITS = 22
 """The first bits of a hash, by which most n-grams are ruled out."""
+
+
+class _Ngrams(NamedTuple):
+    """The n-grams of a text, in the order of the words with which they begin: the hash of each,
+    uint64, its first token and the one behind its last, int64."""
+
+    hashes: np.ndarray
+    starts: np.ndarray
+    stops: np.ndarray
 
 
 class Overlap:
@@ -42,90 +55,84 @@ class Overlap:
         """
         self._search = search
         self._length = words
-        self._bytes, self._polynomials = _tables(search)
+        self._widths, self._polynomials = _tables(search)
         self._asked = self._ngrams(np.where(search.is_special[ids], -1, ids))
-        self._matches = np.concatenate([np.empty((0, 4), dtype=np.int64), *self._found()])
+        self._matches = np.concatenate([np.empty((0, 4), dtype=np.int64), *self._read()])
 
     @property
     def starts(self) -> np.ndarray:
         """The first token of each of these n-grams in the texts; int64."""
         hashes, starts, _ = self._asked
-        return starts[np.isin(hashes, hashes[np.unique(self._matches[:, 1])])]
+        return starts[np.isin(hashes, hashes[self._matches[:, 1]])]
 
     def passages(self, most: int) -> list[MatchingSpan]:
         """The longest passages that consist of these n-grams. One whose words stand in the texts
         before, but not in a row, is in parts."""
-        _, starts, stops = self._asked
         number, which, place, behind = self._matches.T
-        # Between single words stand signs, which no n-gram has
-        ends = (np.diff(number) != 1) | (np.diff(which) != 1) | (self._length == 1)
-        last = np.flatnonzero(np.append(ends, True))[: len(which)]
+        # N-grams that follow each other, here and there, are one run; but of single words not, for
+        # nothing tells which signs stand between them
+        breaks = (np.diff(number) != 1) | (np.diff(which) != 1) | (self._length == 1)
+        last = np.flatnonzero(np.append(breaks, True))[: len(which)]
         first = np.append(-1, last)[:-1] + 1
         runs = np.stack([first - last, which[first], which[last]], axis=1)
         found: dict[tuple[int, int], MatchingSpan] = {}
-        for run in np.unique(runs, axis=0):
-            less, begin, end = run.tolist()
+        for run in np.unique(runs, axis=0):  # from the longest to the shortest
+            fewer, begin, end = run.tolist()
             if len(found) == most:
                 break
-            if any(own <= begin and end <= other for own, other in found):
+            if any(longer[0] <= begin and end <= longer[1] for longer in found):
                 continue
             same = (runs == run).all(axis=1)
             places = np.stack([place[first[same]], behind[last[same]]], axis=1)
             found[begin, end] = MatchingSpan(
-                start=int(starts[begin]),
-                stop=int(stops[end]),
-                words=self._length - less,
+                start=int(self._asked.starts[begin]),
+                stop=int(self._asked.stops[end]),
+                words=self._length - fewer,
                 places=places,
                 documents=np.unique(self._search.index.document_of(places[:, 0])),
             )
         return [*found.values()]
 
-    def _found(self) -> Iterator[np.ndarray]:
-        """The n-grams of the training text that the texts have: the number of each there, that of
-        the first like it in the texts, its first token and the one behind its last; (matches, 4)
-        int64."""
-        wanted, which = np.unique(self._asked[0], return_index=True)
+    def _read(self) -> Iterator[np.ndarray]:
+        """Find the n-grams of the training text that are also in the texts. Yield four numbers of
+        each: its own in the training text, that of the first like it in the texts, and in the
+        training text its first token and the one behind its last; (matches, 4) int64."""
+        wanted, which = np.unique(self._asked.hashes, return_index=True)
         is_likely = np.zeros(1 << TABLE_BITS, dtype=np.bool_)
         is_likely[wanted >> (64 - TABLE_BITS)] = True
         tokens = self._search.index.tokens
-        count = 0
+        before = 0  # n-grams in earlier blocks
         for start in range(0, len(tokens), BLOCK) if len(wanted) else ():
-            before = int(tokens[start - 1]) if start else None
-            block = self._ngrams(tokens[start : start + BLOCK + LONGEST], before)
-            own = int(np.searchsorted(block[1], BLOCK))
-            likely = np.flatnonzero(is_likely[block[0][:own] >> (64 - TABLE_BITS)])
-            hashes, firsts, stops = (part[likely] for part in block)
+            ngrams = self._ngrams(
+                tokens[start : start + BLOCK + LONGEST], int(tokens[start - 1]) if start else None
+            )
+            count = int(np.searchsorted(ngrams.starts, BLOCK))
+            likely = np.flatnonzero(is_likely[ngrams.hashes[:count] >> (64 - TABLE_BITS)])
+            hashes, starts, stops = (column[likely] for column in ngrams)
             at = np.minimum(np.searchsorted(wanted, hashes), len(wanted) - 1)
-            found = np.stack([likely + count, which[at], firsts + start, stops + start], axis=1)
+            found = np.stack([likely + before, which[at], starts + start, stops + start], axis=1)
             yield found[wanted[at] == hashes]
-            count += own
+            before += count
 
-    def _ngrams(
-        self, ids: np.ndarray, before: int | None = None
-    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """The n-gram that begins with each word of a text: its hash, uint64, its first token and
-        the one behind its last, int64.
-
-        Args:
-            ids: the text.
-            before: the token in front of it; None at the beginning of a text.
-        """
+    def _ngrams(self, ids: np.ndarray, before: int | None = None) -> _Ngrams:
+        """The n-grams of a text; `before` is the token in front of it, None at its beginning."""
         words = self._search.words
-        starts, ends = words.bounds(ids, before)
-        is_counted = words.counted(ids[starts])
+        firsts, ends = words.bounds(ids, before)
+        is_counted = words.counted(ids[firsts])
         stops = ends[is_counted][self._length - 1 :]
-        firsts = starts[is_counted][: len(stops)]
-        widths = self._bytes[ids]
-        widths[starts] += 1  # so that `to be` is not `tobe`
+        starts = firsts[is_counted][: len(stops)]
+        widths = self._widths[ids]
+        widths[firsts] += 1  # the zero, by which `to be` is not `tobe`
         at = np.append(0, np.cumsum(widths))
         sums = np.zeros(len(at), dtype=np.uint64)
         np.cumsum(self._polynomials[ids] * _powers(BASE, at[1:]), out=sums[1:])
-        shifts = _powers(INVERSE, at[firsts])
-        return (sums[stops] - sums[firsts]) * shifts, firsts, stops
+        hashes = (sums[stops] - sums[starts]) * _powers(INVERSE, at[starts])
+        return _Ngrams(hashes, starts, stops)
 
 
 def _powers(base: int, exponents: np.ndarray) -> np.ndarray:
-    """The powers of `base` with these exponents, 1,025 added to each; uint64."""
+    """The powers of `base` with these exponents, 1,025 added to each; uint64. That cancels out
+    between BASE and INVERSE."""
     steps = base, pow(base, 1 << 10, 1 << 64)
     counts = 1 << 10, (exponents.max(initial=0) >> 10) + 1
     low, high = (
@@ -136,8 +143,9 @@ def _powers(base: int, exponents: np.ndarray) -> np.ndarray:
 
 
 def _tables(search: Search) -> tuple[np.ndarray, np.ndarray]:
-    """The number of bytes of each token, and of -1, without white space, int64; and the polynomial
-    of these, uint64. Special tokens and -1 have a byte each that is in no text."""
+    """The number of bytes of each token, and of -1, without white space, int64; and what these add
+    to a sum, uint64, as if BASE had the power 0 at the last one. Special tokens and -1 have a byte
+    each that is in no text."""
     special = search.tokenizer.special_ids
     spelled = [
         b"\xff" if token in special else b"" if is_blank else text.strip()
@@ -146,7 +154,6 @@ def _tables(search: Search) -> tuple[np.ndarray, np.ndarray]:
         )
     ]
     spelled[-1] = b"\xfe"
-    # The last byte has the power 0, because a token is counted where it ends
     polynomials = [
         reduce(lambda sum_, byte: (sum_ * INVERSE + byte) % (1 << 64), text, 0) for text in spelled
     ]
