@@ -273,7 +273,7 @@ class LiveRun(Section):
     """When this session began to load the model, in Unix time; after its first step, which also
     compiles, the time of that step's end."""
     first_step: Count
-    """The number of steps that were done at this time."""
+    """The number of steps that were done at this time; if training diverged, before it did."""
     steps: Annotated[Count, Field(ge=1)]
     """The number of steps of the whole run, unless it ends early."""
     steps_per_epoch: Annotated[Count, Field(ge=1)]
