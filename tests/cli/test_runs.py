@@ -7,6 +7,7 @@ import shutil
 import sys
 from datetime import datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import pytest
@@ -127,14 +128,16 @@ def test_only_a_terminal_gets_a_long_name_shortened(
         ({"tokenized": "earlier"}, set(MEASURED)),
         ({"encoded_by": "earlier"}, set(MEASURED)),
         ({"trained": "earlier"}, set(MEASURED)),
+        ({"epochs": 1}, set(MEASURED)),
     ],
 )
 def test_what_was_measured_of_an_earlier_model_is_left_out(
-    earlier: dict[str, str], lacking: set[str], tmp_path: Path
+    earlier: dict[str, Any], lacking: set[str], tmp_path: Path
 ):
     write_lock(tmp_path, **earlier)
     entry = dict.fromkeys([*MEASURED, *FINETUNED_METRICS.values()], 1.0)
     entry |= {"rev": "workspace", "finetune.methods": "['lora']", "models/gpt": "read by report"}
+    entry |= {"train.epochs": 2.0, "train.target_loss": "None"}  # as DVC shows them
     own = of_own_model(entry, tmp_path)
     assert entry.keys() - own.keys() == lacking
     assert own["models/gpt"] == "model"

@@ -16,6 +16,7 @@ stages:
     outs: [{{path: data/tokens, md5: tokens}}]
   train:
     deps: [{{path: data/tokens, md5: {trained}}}]
+    params: {{params.yaml: {{data.mixture: {{}}, train: {{epochs: {epochs}, target_loss: null}}}}}}
     outs: [{{path: models/gpt, md5: model}}]
   evaluate: {{deps: [{{path: models/gpt, md5: {evaluated}}}]}}
   finetune@lora:
@@ -34,17 +35,20 @@ def write_lock(
     tokenized: str = "text",
     encoded_by: str = "tokenizer",
     trained: str = "tokens",
+    epochs: int = 2,
     evaluated: str = "model",
     base: str = "model",
     asked: str = "tuned",
 ) -> None:
-    """Write a dvc.lock of which one output follows from the other, but for the hashes given."""
-    hashes = {
+    """Write a dvc.lock of which one output follows from the other, but for the hashes given, with a
+    training of so many epochs."""
+    values = {
         "tokenized": tokenized,
         "encoded_by": encoded_by,
         "trained": trained,
+        "epochs": epochs,
         "evaluated": evaluated,
         "base": base,
         "asked": asked,
     }
-    YAML().dump(YAML(typ="safe").load(LOCK.format_map(hashes)), root / "dvc.lock")
+    YAML().dump(YAML(typ="safe").load(LOCK.format_map(values)), root / "dvc.lock")

@@ -11,7 +11,7 @@ import logging
 import re
 import statistics
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -55,10 +55,6 @@ FINETUNED_METRICS = {
 
 COLUMNS = ["run", "rev", "created", "state", "changed", "text", *SHOWN_METRICS, *FINETUNED_METRICS]
 COLUMNS += ["seconds", "units", "money", "currency", "tokens_per_second"]
-
-IN_MANIFEST = re.compile(r"data\.mixture|train\.|model\.(?!start_from)")
-"""Matches how the names of parameters begin whose values are in the manifest of a model: models
-that were trained with different values are different."""
 
 IN_LOCK = re.compile(
     rf"path: ({paths.MODEL}|{paths.FINETUNED}|{paths.TOKENS}|{paths.PACKED}|{paths.CLEAN}|"
@@ -194,14 +190,18 @@ def names_of_runs(root: Path) -> list[str]:
 
 def of_own_model(entry: dict[str, Any], root: Path) -> dict[str, Any]:
     """An entry of DVC with the model that `train` wrote last, where DVC shows what a later stage
-    read, and without what was measured of another one or of one of another text."""
-    from tokenmill.runs.dvc_lock import LOCK, Lock, lock_text  # noqa: PLC0415 (pydantic)
+    read, and without what was measured of another one: of a model of another text, or trained with
+    other parameters than the entry's."""
+    from tokenmill.runs.dvc_lock import LOCK, Lock, lock_text, trained_with  # noqa: PLC0415 (pydantic)
 
     content = lock_text(root, None if entry["rev"] == "workspace" else entry["rev"])
-    hashes = set(IN_LOCK.findall(content))
-    if len(hashes) == len(dict(hashes)):  # one hash of each: no YAML need be read, which is slow
-        return entry | dict(hashes)
     try:
+        trained = trained_with(content)
+        if any(entry.get(name, "None") != _shown(value) for name, value in trained.items()):
+            entry = _without(entry, SHOWN_METRICS.values())
+        hashes = set(IN_LOCK.findall(content))
+        if len(hashes) == len(dict(hashes)):  # one hash of each: the whole is slow to read
+            return entry | dict(hashes)
         lock = Lock.parse(content, LOCK)
     except UserError:  # what DVC itself shows of it then is little
         return entry
@@ -209,12 +209,25 @@ def of_own_model(entry: dict[str, Any], root: Path) -> dict[str, Any]:
     left_out |= set() if lock.is_of_text else set(SHOWN_METRICS.values())
     for method in re.findall(r"\w+", str(entry.get("finetune.methods"))):
         left_out |= set() if lock.is_finetuned(method) else set(FINETUNED_METRICS.values())
-    kept = {
+    model = paths.MODEL.as_posix()
+    return _without(entry, left_out) | {model: lock.outputs.get(model)}
+
+
+def _shown(value: Any) -> float | str:
+    """A parameter as DVC shows it: a number, or text; an empty mapping as none."""
+    text = "None" if value == {} else str(value)
+    with contextlib.suppress(ValueError):
+        return float(text)
+    return text
+
+
+def _without(entry: Mapping[str, Any], metrics: Collection[str]) -> dict[str, Any]:
+    """An entry without these metrics."""
+    return {
         name: value
         for name, value in entry.items()
-        if re.sub(r"^metrics/(train|eval)\.json:", "", name) not in left_out
+        if re.sub(r"^metrics/(train|eval)\.json:", "", name) not in metrics
     }
-    return kept | {paths.MODEL.as_posix(): lock.outputs.get(paths.MODEL.as_posix())}
 
 
 def _note_damage(root: Path) -> None:
@@ -259,8 +272,7 @@ def _row(
 ) -> dict[str, Any]:
     state = (entry["State"] or "").lower().removeprefix("success")
     row = {name: _metric(entry, metric) for name, metric in SHOWN_METRICS.items()}
-    # Until `train` ends, the numbers are those of the run before
-    is_trained = row["val_loss"] is not None and not state and not _is_model_of(base, entry)
+    is_trained = row["val_loss"] is not None and not state  # until it ends, of the run before
     if not is_trained:
         row = dict.fromkeys(SHOWN_METRICS)
     elif entry.get("finetune.methods"):
@@ -276,15 +288,6 @@ def _row(
         "text": str(entry.get("data.raw") or ""),
     }
     return named | row | counts | (_times(entry, repo, root) if is_trained else {})
-
-
-def _is_model_of(base: Mapping[str, Any] | None, entry: Mapping[str, Any]) -> bool:
-    """Whether an entry still has the model of its base, although it asks for another one."""
-    return (
-        base is not None
-        and _model(entry) == _model(base)
-        and any(value != base.get(name) for name, value in entry.items() if IN_MANIFEST.match(name))
-    )
 
 
 def _metric(entry: Mapping[str, Any], name: str) -> float | None:

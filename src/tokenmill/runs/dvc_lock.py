@@ -5,15 +5,17 @@ were. They are of an earlier model or text then, and dvc.lock says so: a stage's
 another hash than the output that it was. All who show such results together ask here.
 """
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from tokenmill import git
 from tokenmill.core import paths
 from tokenmill.core.errors import UserError
 from tokenmill.core.files import read_bytes, utf8_text
-from tokenmill.core.params import parse_yaml
+from tokenmill.core.params import PARAMS_FILE, dotted, parse_yaml
 from tokenmill.evaluation.results import Evaluation, read_evaluation
 from tokenmill.formats.records import read_record
 
@@ -27,6 +29,10 @@ TO_THE_TEXT = (
 )
 """The stages between a model and its clean text and tokenizer, each with the output that it reads
 and the stage that writes that."""
+
+
+TRAINED_WITH = re.compile(r"^  train:\n(?:    .*\n)*?    params:\n((?:      .*\n)+)", re.MULTILINE)
+"""Matches the parameters of the stage `train` in a dvc.lock, as DVC writes it."""
 
 
 @dataclass(frozen=True)
@@ -106,6 +112,14 @@ def lock_text(root: Path, rev: str | None = None) -> str:
     if rev is not None:
         return git.content(root, rev, LOCK) or ""
     return utf8_text(read_bytes(root / LOCK), root / LOCK) if (root / LOCK).exists() else ""
+
+
+def trained_with(text: str) -> dict[str, Any]:
+    """The parameters with which `train` ran last, by their dotted names, from the text of a
+    dvc.lock; empty if it does not say. Nothing else of it is read, which takes long."""
+    found = TRAINED_WITH.search(text)
+    files = parse_yaml(found[1].encode(), LOCK) if found else {}
+    return dict(dotted(files.get(PARAMS_FILE.name) or {}))
 
 
 def read_own_evaluation(root: Path) -> Evaluation:
