@@ -5,7 +5,8 @@ machines, each at its own price, lost steps included. It only grows. Where a ses
 an earlier step, the rows of lost steps stay until rows of the same steps follow, so that no kill
 loses what was paid. `costs.csv` has a row for every epoch and follows from it. Runs that differ in
 their number of steps alone share both: what one took is what was summed up when it ended, whatever
-a longer or shorter one does again later. Both differ from run to run, so DVC tracks neither;
+a longer or shorter one does again later. Of one that comes after a longer one it is what that took
+to the same step, if its table has the step. Both differ from run to run, so DVC tracks neither;
 metrics/ has copies for the plots, without the lost steps. What is unknown is None, or an empty
 cell; nothing is estimated.
 """
