@@ -21,6 +21,7 @@ from tokenmill.training.checkpoint import RESUME, Checkpoint, CheckpointStore
 from tokenmill.training.history import RunState
 from tokenmill.training.params import ScheduleParams, TrainParams
 from tokenmill.training.schedule import Workload, first_difference
+from tokenmill.words.units import counted
 
 if TYPE_CHECKING:
     from dvc.api import DVCFileSystem
@@ -135,10 +136,11 @@ def _exact_sentence(checkpoint: Checkpoint, newer: Checkpoint | None, work: Work
     why = ""
     if newer:
         then = params_at_checkpoint(work.train, newer)
-        why = f" (where the decay of {then.horizon:,} epochs had not begun)"
+        why = f" (where the decay of {counted(then.horizon, 'epoch')} had not begun)"
+    epochs = "epoch" if done == 1 else "epochs"
     return (
         f"continuing from step {checkpoint.step:,} of {work.steps:,}{why}: "
-        f"{round(done, 2):,g} epochs done, {round(to_go, 2):,g} to go"
+        f"{round(done, 2):,g} {epochs} done, {round(to_go, 2):,g} to go"
     )
 
 
