@@ -31,8 +31,12 @@ TO_THE_TEXT = (
 and the stage that writes that."""
 
 
-TRAINED_WITH = re.compile(r"^  train:\n(?:    .*\n)*?    params:\n((?:      .*\n)+)", re.MULTILINE)
-"""Matches the parameters of the stage `train` in a dvc.lock, as DVC writes it."""
+TRAINED_WITH = re.compile(
+    r"^  (?:clean|tokenizer|tokenize|train):\n(?:    .*\n)*?    params:\n((?:      .*\n)+)",
+    re.MULTILINE,
+)
+"""Matches the parameters of a stage between the text and the model in a dvc.lock, as DVC writes
+it."""
 
 
 @dataclass(frozen=True)
@@ -115,11 +119,15 @@ def lock_text(root: Path, rev: str | None = None) -> str:
 
 
 def trained_with(text: str) -> dict[str, Any]:
-    """The parameters with which `train` ran last, by their dotted names, from the text of a
-    dvc.lock; empty if it does not say. Nothing else of it is read, which takes long."""
-    found = TRAINED_WITH.search(text)
-    files = parse_yaml(found[1].encode(), LOCK) if found else {}
-    return dict(dotted(files.get(PARAMS_FILE.name) or {}))
+    """The parameters with which the stages from the text to the model ran last, by their dotted
+    names, from the text of a dvc.lock; empty if it does not say. Nothing else of it is read, which
+    takes long."""
+    sections = (parse_yaml(found.encode(), LOCK) for found in TRAINED_WITH.findall(text))
+    return {
+        name: value
+        for files in sections
+        for name, value in dotted(files.get(PARAMS_FILE.name) or {})
+    }
 
 
 def read_own_evaluation(root: Path) -> Evaluation:
