@@ -12,6 +12,7 @@ import pytest
 from tests.doctor.small import opened, single
 from tests.pipeline.project import Project as Repository
 from tests.pipeline.project import ran
+from tests.runs.unfinished import begin, stop
 from tokenmill.doctor import dvc
 from tokenmill.doctor.environment import Finding, Project
 from tokenmill.doctor.objects import check_objects
@@ -150,6 +151,12 @@ class TestPipeline:
         finding = single(dvc.check_pipeline, project)
         assert finding == Finding("warning", "pipeline", "to run: train", "dvc repro")
         assert project.outdated == ["train"]
+
+    def test_a_training_that_diverged_is_not_to_be_repeated(self, repository: Repository):
+        begin(repository.root)
+        stop(repository.root, diverged="in step 19")
+        finding = single(dvc.check_pipeline, opened(repository))
+        assert finding.fix == "dvc exp run -S train.learning_rate=LOWER"
 
     def test_stages_after_a_missing_output_do_not_run(self, repository: Repository):
         copies = """

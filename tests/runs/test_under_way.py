@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.runs.unfinished import FINGERPRINT, STEPS, begin
+from tests.runs.unfinished import FINGERPRINT, STEPS, begin, stop
 from tokenmill.cli.main import main
 from tokenmill.core import paths
 from tokenmill.core.errors import UserError
@@ -15,19 +15,12 @@ from tokenmill.model.manifest import WEIGHTS
 from tokenmill.runs.find import available, find_model
 from tokenmill.runs.under_way import all_under_way, under_way
 from tokenmill.runs.writer import Writer
-from tokenmill.training.history import LIVE_RUN
 
 
 @pytest.fixture
 def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "project").mkdir()
     return tmp_path / "project"
-
-
-def stop(folder: Path, **values: str) -> None:
-    path = folder / paths.LIVE / LIVE_RUN
-    content = json.loads(path.read_text())
-    path.write_text(json.dumps(content | {"started": content["started"] - 1000} | values))
 
 
 def test_a_training_tells_where_it_is(root: Path):

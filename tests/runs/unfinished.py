@@ -1,5 +1,6 @@
 """A project in the middle of a training, without a trainer."""
 
+import json
 import shutil
 from pathlib import Path
 
@@ -10,7 +11,14 @@ from tokenmill.formats.tokenizer import read_tokenizer
 from tokenmill.model.gpt import build
 from tokenmill.model.manifest import WEIGHTS
 from tokenmill.training.checkpoint import CheckpointStore
-from tokenmill.training.history import EpochRow, LiveFiles, RunState, StepRow, ValidationRow
+from tokenmill.training.history import (
+    LIVE_RUN,
+    EpochRow,
+    LiveFiles,
+    RunState,
+    StepRow,
+    ValidationRow,
+)
 
 FINGERPRINT = "0123456789abcdef"
 STEPS = [StepRow(step, step / 10, 5 - step / 10, 0.01, 1.0) for step in range(3, 19, 3)]
@@ -46,3 +54,10 @@ def begin(
         plan=[("model", "modern, 5,000 parameters"), ("device", "cpu")],
         cost=runtime_params(cost={"price_per_hour": 3.6}).cost,
     )
+
+
+def stop(folder: Path, **values: str) -> None:
+    """End that training; `values` are further ones of its run.json."""
+    path = folder / paths.LIVE / LIVE_RUN
+    content = json.loads(path.read_text())
+    path.write_text(json.dumps(content | {"started": content["started"] - 1000} | values))

@@ -188,11 +188,10 @@ def _while_training(run: "UnderWay") -> Commands:
     commands += [("tokenmill generate", "ask its newest epoch")] if run.epoch_ends else []
     if run.is_on:
         return commands
-    next_ = ("dvc repro", "or the same `dvc exp run`: training continues where it stopped")
+    meaning = "or the same `dvc exp run`: training continues where it stopped"
     if run.run.diverged:
-        lower = "dvc exp run -S train.learning_rate=LOWER"
-        next_ = (lower, "a new training; the same one would diverge again")
-    return [next_, *commands]
+        meaning = "a new training; the same one would diverge again"
+    return [(run.way_on, meaning), *commands]
 
 
 def _print_commands(commands: Commands) -> None:

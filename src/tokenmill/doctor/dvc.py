@@ -27,6 +27,7 @@ from tokenmill.core.errors import first_line
 from tokenmill.core.files import DISK_FULL
 from tokenmill.core.params import PARAMS_FILE
 from tokenmill.doctor.environment import Finding, Project, lock_file, ok, problem, warning
+from tokenmill.runs.under_way import unfinished
 
 REMOTE_TIMEOUT = 10.0
 """Seconds within which a remote has to answer."""
@@ -237,7 +238,10 @@ def check_pipeline(project: Project) -> Iterator[Finding]:
     if project.outdated or project.unfetched:
         found = {"to fetch": project.unfetched, "to run": project.outdated}
         text = "; ".join(f"{what}: {', '.join(names)}" for what, names in found.items() if names)
-        yield warning("pipeline", text, f"{pull(project.unfetched)}dvc repro")
+        run = unfinished(project.root)
+        yield warning(
+            "pipeline", text, f"{pull(project.unfetched)}{run.way_on if run else 'dvc repro'}"
+        )
     else:
         yield ok("pipeline", "every stage is up to date")
 

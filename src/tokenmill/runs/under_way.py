@@ -147,6 +147,11 @@ class UnderWay:
         """The number of epochs done, as a fraction."""
         return self.step / self.run.steps_per_epoch
 
+    @property
+    def way_on(self) -> str:
+        """The command that goes on, or begins a training that may not diverge."""
+        return "dvc exp run -S train.learning_rate=LOWER" if self.run.diverged else "dvc repro"
+
     def told(self, place: str) -> str:
         """The sentence, with the place in these words."""
         if self.is_on:
