@@ -1,6 +1,7 @@
 """What dvc.lock says of the results beside a model."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -24,7 +25,7 @@ from tokenmill.runs.dvc_lock import Lock, read_own_evaluation
     ],
 )
 def test_a_result_of_an_earlier_output_is_known(
-    earlier: dict[str, str], expected: tuple[bool, ...], tmp_path: Path
+    earlier: dict[str, Any], expected: tuple[bool, ...], tmp_path: Path
 ):
     write_lock(tmp_path, **earlier)
     lock = Lock.read(tmp_path)
