@@ -2,7 +2,7 @@ import re
 
 import polars as pl
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from tokenmill.data import pii
@@ -93,7 +93,7 @@ def test_similar_text_stays(text):
         ("CC:4111111111111111", "CC:[CARD]"),
         ("Dad:212-555-0123", "Dad:[PHONE]"),
         ("Cc:ada@example.com", "Cc:[EMAIL]"),
-        ("ada@example.com\u200cها", "[EMAIL]\u200cها"),
+        ("ada@example.com\u200cها", "[EMAIL]ها"),
         ("at 10:30:212-555-0123", "at 10:30:[PHONE]"),
     ],
 )
@@ -145,6 +145,8 @@ messy = st.lists(st.lists(parts, max_size=12).map("".join), max_size=4)
 @pytest.mark.parametrize("mode", ["strict", "balanced", "lenient"])
 @settings(max_examples=50)
 @given(messy)
+@example(batch=["jo@example.com\u06cc\u200c\u0645"])
+@example(batch=["jo@example.com\u0915\u200d\u093f"])
 def test_a_cleaned_and_masked_text_stays_as_it_is(mode, batch):
     def whole(texts: pl.Series) -> pl.Series:
         return mask_pii(drop_boilerplate(normalize(texts, mode)), ALL)

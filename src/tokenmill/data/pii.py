@@ -57,7 +57,8 @@ _PATTERN = {
     # joiners may stand between letters of Arabic and Indic scripts
     "email": r"[\w\u200c\u200d.%+-]{1,64}@"
     r"(?:[^\W_](?:[\w\u200c\u200d-]{0,61}[^\W_])?\.){1,8}"
-    r"[^\W\d_]{2,24}(?![\w-]|\.\w)",
+    # and none stays behind a mask
+    r"[^\W\d_]{2,24}(?![\w-]|\.\w)[\u200c\u200d]?",
     "card": r"[2-6](?:[0-9]{13,18}"
     r"|[0-9]{3}(?P<gap>[ -])(?:[0-9]{4}(?P=gap)[0-9]{4}(?P=gap)[0-9]{4}"
     r"(?:(?P=gap)[0-9]{3})?|[0-9]{6}(?P=gap)[0-9]{4,5}))(?![\w-]|[.,][0-9])",
@@ -70,7 +71,7 @@ _PATTERN = {
 }
 
 REACH = 640
-"""More characters than a match has (an e-mail address: 601)."""
+"""More characters than a match has (an e-mail address: 602)."""
 
 
 def mask_pii(texts: pl.Series, kinds: Sequence[Mask]) -> pl.Series:
