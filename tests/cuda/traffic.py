@@ -207,12 +207,13 @@ def planned(make: Callable[[], nn.Module], call: Callable[[Any, Tensor], Any]) -
 def passes(
     make: Callable[[], nn.Module], call: Callable[[Any, Tensor], Any], precision: torch.dtype
 ) -> None:
-    """Compile the forward and the backward pass of a model that `make` makes."""
+    """Compile the forward and the backward pass of a model that `make` makes. What cannot be one
+    graph is an error."""
     with contextlib.suppress(Planned), torch.autocast("cuda", dtype=precision):
         with torch.device("cuda"):
             model = make()
             ids = torch.zeros(BATCH, CONTEXT, dtype=torch.long)
-        call(torch.compile(model, dynamic=False), ids)
+        call(torch.compile(model, dynamic=False, fullgraph=True), ids)
 
 
 def planned_update(architecture: str, layers: int) -> int:

@@ -103,8 +103,8 @@ def text_of(record: Any) -> str | None:
     The shapes are tried in this order: a bare string; `messages` or `conversations`; `text`;
     `instruction`, `prompt` or `question`, with `input` or `context` and with their answer, or both
     as lists of messages, which are one conversation; a conversation of ChatGPT's export
-    (`mapping`); `content` or `body`. A null, which a table of
-    several sources has in the columns of the others, is an empty text where no other key helps.
+    (`mapping`); `content` or `body`. A null, which a table of several sources has in the columns of
+    the others, is an empty text where no other key helps.
 
     Example:
         >>> readable(text_of({"instruction": "Add.", "input": "1 + 1", "output": "2"}))

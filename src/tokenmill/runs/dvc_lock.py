@@ -30,7 +30,6 @@ TO_THE_TEXT = (
 """The stages between a model and its clean text and tokenizer, each with the output that it reads
 and the stage that writes that."""
 
-
 TRAINED_WITH = re.compile(
     r"^  (?:clean|tokenizer|tokenize|train):\n(?:    .*\n)*?    params:\n((?:      .*\n)+)",
     re.MULTILINE,
