@@ -66,6 +66,7 @@ class ForkServer:
         meeting = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)  # pyright: ignore[reportPrivateImportUsage]
         shared = {
             "WORLD_SIZE": str(size),
+            "LOCAL_WORLD_SIZE": str(size),
             "MASTER_ADDR": "127.0.0.1",
             "MASTER_PORT": str(meeting.port),
         }

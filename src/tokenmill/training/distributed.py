@@ -9,6 +9,7 @@ hold full tensors in both cases.
 
 import contextlib
 import os
+import sys
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -191,6 +192,10 @@ def process_group(device: torch.device, *, shards: bool) -> Iterator[Group]:
         yield SINGLE
         return
     rank = int(os.environ["RANK"])
+    local = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+    if local == size and sys.platform == "linux":
+        # All are on this machine, whose own name may be unknown
+        os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
     mine = None
     if device.type == "cuda":
         mine = torch.device("cuda", int(os.environ["LOCAL_RANK"]))
@@ -199,7 +204,6 @@ def process_group(device: torch.device, *, shards: bool) -> Iterator[Group]:
         dist.init_process_group("nccl" if mine else "gloo", timeout=STEP_TIMEOUT, device_id=mine)
         control = dist.new_group(backend="gloo", timeout=CONTROL_TIMEOUT)
         assert isinstance(control, dist.ProcessGroup)
-        local = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
         yield Group(rank=rank, size=size, control=control, shards=shards, on_this_machine=local)
         dist.destroy_process_group()  # after an error it might wait for the others in vain
     except (RuntimeError, dist.DistError) as error:

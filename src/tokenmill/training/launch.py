@@ -100,8 +100,6 @@ def _launch(count: int) -> None:
     # The launcher's own log is off: the processes say themselves what went wrong
     logging.disable()
     share_cores(count)
-    if sys.platform == "linux":
-        os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
     close = SubprocessContext.close
 
     def end(
