@@ -1,7 +1,7 @@
 """Long documents are read in segments with the ids of the whole; samples are even and within their
 budget."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from unittest.mock import patch
 
@@ -90,13 +90,13 @@ def test_sample_reads_a_part_of_a_large_corpus_once(corpus: Corpus, monkeypatch)
     texts = [f"{i:05d}" + " word" * 1999 for i in range(1000)]  # 10 MB in 500 row groups
     clean = corpus(texts, shard_bytes=100_000, row_group_bytes=20_000)
     read: list[shards.RowGroup] = []
-    whole = shards.RowGroup.read
+    read_groups = shards.read_groups
 
-    def watched(group: shards.RowGroup, columns: tuple[str, ...] = ("text",)) -> pl.DataFrame:
-        read.append(group)
-        return whole(group, columns)
+    def watched(groups: Sequence[shards.RowGroup]) -> Iterator[pl.DataFrame]:
+        read.extend(groups)
+        return read_groups(groups)
 
-    monkeypatch.setattr(shards.RowGroup, "read", watched)
+    monkeypatch.setattr(shards, "read_groups", watched)
     drawn = [text for batch in sample(clean, 1_000_000) for text in batch]
     assert 900_000 < sum(map(len, drawn)) <= 1_000_000
     assert len(read) == len(set(read)) == 100

@@ -8,7 +8,7 @@ are the same bytes.
 
 import itertools
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import polars as pl
@@ -130,17 +130,6 @@ def documents(shard: ShardFile, columns: Sequence[str] = ("text",)) -> Iterator[
     return read_groups(row_groups(shard), columns)
 
 
-def read_groups(
-    groups: "Iterable[RowGroup]", columns: Sequence[str] = ("text",)
-) -> Iterator[pl.DataFrame]:
-    """The documents of row groups, one group after the other. A shard of which several follow each
-    other is fetched once."""
-    for shard, some in itertools.groupby(groups, lambda group: group.shard):
-        with shard.local() as path:
-            here = replace(shard, path=path, store=None)
-            yield from (replace(group, shard=here).read(columns) for group in some)
-
-
 @dataclass(frozen=True)
 class RowGroup:
     """Consecutive documents of a shard, about 16 MiB of text, that are read together."""
@@ -149,14 +138,23 @@ class RowGroup:
     start: int
     rows: int
 
-    def read(self, columns: Sequence[str] = ("text",)) -> pl.DataFrame:
-        """Read these columns of the documents."""
-        with self.shard.local() as path:
-            table = pl.scan_parquet(path, glob=False).select(columns)
-            try:
-                return table.slice(self.start, self.rows).collect()
-            except UNREADABLE:
-                raise _damaged(path) from None
+
+def read_groups(
+    groups: Iterable[RowGroup], columns: Sequence[str] = ("text",)
+) -> Iterator[pl.DataFrame]:
+    """These columns of row groups, one group after the other. A shard of which several follow each
+    other is fetched once."""
+    for shard, some in itertools.groupby(groups, lambda group: group.shard):
+        with shard.local() as path:
+            yield from (_read(path, group, columns) for group in some)
+
+
+def _read(path: Path, group: RowGroup, columns: Sequence[str]) -> pl.DataFrame:
+    table = pl.scan_parquet(path, glob=False).select(columns)
+    try:
+        return table.slice(group.start, group.rows).collect()
+    except UNREADABLE:
+        raise _damaged(path) from None
 
 
 def row_groups(shard: ShardFile) -> list[RowGroup]:
