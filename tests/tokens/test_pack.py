@@ -437,7 +437,8 @@ def test_zstd_has_a_checksum(prose: Path, bpe_file: Path, tmp_path: Path) -> Non
 def test_big_ids_are_four_bytes_little_endian() -> None:
     tokens = np.array([65_536, 100_000, 2**31 - 1, 70_000], dtype="<i4")
     part = pack_module.PackedPart(packed_dtype(1 << 17))
-    part.add(pack_module.TokenBatch("train", None, tokens, documents=1, turn_tokens=0, bytes=3))
+    text = TextBatch("train", None, pl.Series(["abc"]), np.array([True]), bytes=3)
+    part.add(text, tokens)
     part.finish()
     assert (
         zstandard.ZstdDecompressor().decompressobj().decompress(part.content)
@@ -450,7 +451,7 @@ def test_end_of_text_after_every_end() -> None:
     fixed = encoder.Encoder("table", lambda _: (ids, offsets), "", {})
     ends = np.array([True, True, True])
     batch = TextBatch("train", None, pl.Series(["ab", "c", ""]), ends, bytes=3)
-    found = pack_module.encode_batch(batch, encoder=fixed, eot_id=0).ids
+    found = pack_module.encode_batch(batch, encoder=fixed, eot_id=0)
     assert (found.tolist(), found.dtype.str) == ([5, 6, 0, 7, 0, 0], "<i4")
 
 

@@ -341,10 +341,11 @@ def _reused(kept: Path, target: Path) -> PackedShard | None:
 
 def _encoded(item: Item, target: Path, work: Work) -> PackedShard:
     parts = {split: PackedPart(packed_dtype(work.tokenizer["vocab_size"])) for split in SPLITS}
-    encode = partial(encode_batch, encoder=work.encoder, eot_id=work.tokenizer["eot_id"])
+    eot_id = work.tokenizer["eot_id"]
     spans = split_documents(shards.documents(item.shard, tuple(shards.SCHEMA)), item.rule)
-    for tokens in map(encode, text_batches(spans, has_sources=work.has_sources)):
-        parts[tokens.split].add(tokens)
+    for batch in text_batches(spans, has_sources=work.has_sources):
+        parts[batch.split].add(batch, encode_batch(batch, encoder=work.encoder, eot_id=eot_id))
+        del batch  # it would hold its row group while the next one is read
     described = {split: part.finish() for split, part in parts.items()}
     content = b"".join(part.content for part in parts.values())
     text = sum(part.bytes for part in described.values())
@@ -375,19 +376,6 @@ class TextBatch:
     """UTF-8 bytes of the texts, without the marks of turns."""
 
 
-@dataclass(frozen=True)
-class TokenBatch:
-    """An encoded batch, with end-of-text after every document."""
-
-    split: Split
-    source: str | None
-    ids: np.ndarray
-    documents: int
-    turn_tokens: int
-    bytes: int
-    """UTF-8 bytes of the batch's text."""
-
-
 def text_batches(
     spans: Iterable[TextSpan], *, has_sources: bool, batch_bytes: int = BATCH_BYTES
 ) -> Iterator[TextBatch]:
@@ -414,17 +402,10 @@ def _cut(documents: pl.Series, batch_bytes: int) -> Iterator[tuple[pl.Series, np
         yield texts[start:end], ends[start:end]
 
 
-def encode_batch(batch: TextBatch, *, encoder: Encoder, eot_id: int) -> TokenBatch:
-    """Encode a batch, with end-of-text after each document."""
+def encode_batch(batch: TextBatch, *, encoder: Encoder, eot_id: int) -> np.ndarray:
+    """The ids of a batch (int32), with end-of-text after each document."""
     ids, offsets = encoder.encode_documents(batch.texts)
-    return TokenBatch(
-        batch.split,
-        batch.source,
-        np.insert(ids, offsets[1:][batch.ends], eot_id),
-        documents=int(batch.ends.sum()),
-        turn_tokens=mark_count(batch.texts),
-        bytes=batch.bytes,
-    )
+    return np.insert(ids, offsets[1:][batch.ends], eot_id)
 
 
 class PackedPart:
@@ -440,14 +421,17 @@ class PackedPart:
         self._turn_tokens = 0
         self._sources: list[_SourceCount] = []
 
-    def add(self, batch: TokenBatch) -> None:
-        """Append a batch."""
+    def add(self, batch: TextBatch, ids: np.ndarray) -> None:
+        """Append a batch, whose ids these are."""
         if not self._sources or self._sources[-1].source != batch.source:
             self._sources.append(_SourceCount(batch.source))
-        self._sources[-1].add(batch)
-        self._turn_tokens += batch.turn_tokens
-        self._sha256.update(batch.ids.data)
-        self.content += self._stream.compress(batch.ids.astype(self._dtype, copy=False).data)
+        of_source = self._sources[-1]
+        of_source.documents += int(batch.ends.sum())
+        of_source.tokens += len(ids)
+        of_source.bytes += batch.bytes
+        self._turn_tokens += mark_count(batch.texts)
+        self._sha256.update(ids.data)
+        self.content += self._stream.compress(ids.astype(self._dtype, copy=False).data)
 
     def finish(self) -> Part:
         """Compress what zstd still buffers, and describe the part."""
@@ -470,11 +454,6 @@ class _SourceCount:
     documents: int = 0
     tokens: int = 0
     bytes: int = 0
-
-    def add(self, batch: TokenBatch) -> None:
-        self.documents += batch.documents
-        self.tokens += len(batch.ids)
-        self.bytes += batch.bytes
 
 
 def compressor(dtype: str) -> zstandard.ZstdCompressor:
