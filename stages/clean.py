@@ -1,8 +1,6 @@
 """Stage `clean`: data.raw -> data/clean, documents of any usual format, cleaned, filtered and
 counted."""
 
-import os
-
 from tokenmill.core import paths
 from tokenmill.core.files import write_json
 from tokenmill.core.params import Section, load
@@ -25,7 +23,7 @@ class Params(Section):
 def main() -> None:
     """Clean the raw text and report what was kept and dropped."""
     params = load(Params)
-    with open_executor(params.runtime, threads=os.cpu_count() or 1) as executor:
+    with open_executor(params.runtime) as executor:
         report = clean(
             raw=raw_text(params.data.raw),
             out=paths.CLEAN,

@@ -1,7 +1,5 @@
 """Stage `tokenize`: encode the clean corpus, split it, compress it."""
 
-import os
-
 from tokenmill.core import files, params, paths
 from tokenmill.display import say
 from tokenmill.executor import ExecutorParams, open_executor
@@ -21,7 +19,7 @@ class Params(params.Section):
 def main() -> None:
     """Write data/packed and metrics/tokens.json."""
     wanted = params.load(Params)
-    with open_executor(wanted.runtime, threads=os.cpu_count() or 1) as executor:
+    with open_executor(wanted.runtime) as executor:
         metadata, method = pack(
             paths.CLEAN,
             paths.TOKENIZER,

@@ -144,10 +144,10 @@ class Executor(abc.ABC):
 
 
 @contextlib.contextmanager
-def open_executor(params: ExecutorParams, *, threads: int) -> Iterator[Executor]:
-    """Open the executor that params.yaml names; `threads` is for the local one."""
+def open_executor(params: ExecutorParams) -> Iterator[Executor]:
+    """Open the executor that params.yaml names."""
     if params.data_engine == "local":
-        with ThreadExecutor(threads=threads) as executor:
+        with ThreadExecutor() as executor:
             yield executor
         return
     ray = _import_ray()
@@ -163,10 +163,11 @@ WAITING = 2
 
 
 class ThreadExecutor(Executor):
-    """An `Executor` of `threads` threads. Its `with` block ends the threads; without one they end
-    with the object."""
+    """An `Executor` of `threads` threads, by default one for each core. Its `with` block ends the
+    threads; without one they end with the object."""
 
-    def __init__(self, *, threads: int):
+    def __init__(self, *, threads: int | None = None):
+        threads = threads or os.cpu_count() or 1
         self._pool = ThreadPoolExecutor(threads)
         self._limit = threads + WAITING
 

@@ -17,14 +17,14 @@ def on_ray(address: str | None) -> ExecutorParams:
 
 
 def complaint(params: ExecutorParams) -> str:
-    with pytest.raises(UserError) as error, open_executor(params, threads=1):
+    with pytest.raises(UserError) as error, open_executor(params):
         pass
     return str(error.value)
 
 
 def test_local_needs_no_ray(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "ray", None)
-    with open_executor(LOCAL, threads=2) as executor:
+    with open_executor(LOCAL) as executor:
         assert isinstance(executor, ThreadExecutor)
         assert list(executor.map(os.path.basename, ["a/b", "c"])) == ["b", "c"]
 

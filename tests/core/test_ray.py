@@ -57,7 +57,7 @@ def cluster(bucket: str) -> Iterator[Any]:
 @pytest.fixture(scope="module")
 def executor(cluster: Any) -> Iterator[Executor]:
     with open_executor(
-        ExecutorParams(data_engine="ray", ray_address=cluster.address, store=None), threads=1
+        ExecutorParams(data_engine="ray", ray_address=cluster.address, store=None)
     ) as opened:
         yield opened
 

@@ -37,7 +37,7 @@ def test_a_cluster_without_cores_is_named(coreless: str, monkeypatch) -> None:
     monkeypatch.setattr(executor_module, "CORELESS_SECONDS", 0.5)
     params = ExecutorParams(data_engine="ray", ray_address=coreless, store=None)
     with (
-        open_executor(params, threads=1) as executor,
+        open_executor(params) as executor,
         pytest.raises(UserError, match=rf"{coreless} has no core .*it has: memory .*node:"),
     ):
         list(executor.map(abs, [1]))

@@ -112,7 +112,7 @@ def clean_chats(
         return
     with temporary_folder() as outer:
         folder = outer / "clean"
-        with ThreadExecutor(threads=os.cpu_count() or 1) as executor:
+        with ThreadExecutor() as executor:
             clean(
                 raw=Path(str(params.data)),
                 out=folder,

@@ -2,7 +2,6 @@
 the documents, and their sources."""
 
 import hashlib
-import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -179,7 +178,7 @@ def _sources(clean: Path, split: TokenizeParams, documents: int) -> list[Source]
 
 def _runs(clean: Path, split: TokenizeParams) -> Iterator[tuple[str, int]]:
     """The sources of the training text in its order, each with how many documents follow."""
-    with ThreadExecutor(threads=os.cpu_count() or 1) as executor:
+    with ThreadExecutor() as executor:
         method = choose_split(clean, split, executor).method
         rules = split_rules(clean, method, split.val_fraction)
         items = zip(shards.shards(clean), rules, strict=True)

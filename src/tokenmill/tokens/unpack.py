@@ -6,7 +6,6 @@ fetched then, so the disk holds one such shard for each thread.
 
 import hashlib
 import io
-import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -49,7 +48,7 @@ def unpack(packed: Path, out: Path) -> TokenMetadata:
         files.enough_room(out, lambda: total),
         files.write_directory(out) as folder,
         Progress("unpack", total) as progress,
-        ThreadExecutor(threads=os.cpu_count() or 1) as executor,
+        ThreadExecutor() as executor,
     ):
         for split in SPLITS:
             token_file(folder, split).touch()
