@@ -17,7 +17,7 @@ import polars as pl
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
 from tokenmill.core.files import naming
-from tokenmill.formats.tokenizer import SPECIAL_TOKENS, add_special_tokens
+from tokenmill.formats.tokenizer import BYTE_OF, SPECIAL_TOKENS, add_special_tokens
 from tokenmill.temporary import temporary_folder
 from tokenmill.tokens.encoder import adversarial_texts
 
@@ -38,6 +38,9 @@ _LONG_SPACE = rf"\s{{{LONGEST_WORD}}}"
 _VERTICAL_TAB = "\v"
 """Stands for a line break in gigabpe's file, whose lines are the texts. The pre-tokenizer treats
 both alike, and cleaning removes this one from text."""
+
+_ALPHABET = sorted(BYTE_OF)
+"""The characters that stand for the 256 bytes, in the order of their ids."""
 
 Texts = Sequence[str] | pl.Series
 """A batch of texts; a column is not copied."""
@@ -92,7 +95,7 @@ def train_reference(texts: Iterable[Texts], vocab_size: int) -> Tokenizer:
     trainer = trainers.BpeTrainer(
         vocab_size=vocab_size,
         special_tokens=list(SPECIAL_TOKENS),
-        initial_alphabet=_alphabet(),
+        initial_alphabet=_ALPHABET,
         show_progress=False,
     )
     backend.train_from_iterator((prepared(batch).to_list() for batch in texts), trainer)
@@ -137,13 +140,9 @@ def _train_gigabpe(sample: Path, vocab_size: int) -> Tokenizer:
     _, merges = gigabpe.train_bpe(  # pyright: ignore[reportAttributeAccessIssue]
         [str(sample)], vocab_size=enough, pretokenizer="bytelevel"
     )
-    tab, line_break = (
-        pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False).pre_tokenize_str(one)[0][
-            0
-        ]
-        for one in (_VERTICAL_TAB, "\n")
-    )
-    vocabulary = {token: number for number, token in enumerate([*SPECIAL_TOKENS, *_alphabet()])}
+    character = {byte: char for char, byte in BYTE_OF.items()}
+    tab, line_break = character[ord(_VERTICAL_TAB)], character[ord("\n")]
+    vocabulary = {token: i for i, token in enumerate([*SPECIAL_TOKENS, *_ALPHABET])}
     kept = []
     for pair in merges:
         if len(vocabulary) >= vocab_size:
@@ -161,11 +160,6 @@ def _byte_level(model: models.BPE) -> Tokenizer:
     backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     backend.decoder = decoders.ByteLevel()
     return backend
-
-
-def _alphabet() -> list[str]:
-    """The characters that stand for the 256 bytes, in the order of their ids."""
-    return sorted(pre_tokenizers.ByteLevel.alphabet())
 
 
 def prepared(texts: Texts) -> pl.Series:
