@@ -218,12 +218,12 @@ def tracked_by_dvc(path: Path) -> Path | None:
 
 def _split(sources: list[Source]) -> tuple[list[Source], list[Source]]:
     """The files that are read, and those that are held out."""
-    held_out = [source for source in sources if HELD_OUT_NAME.search(source.name)]
-    others = {source.name for source in held_out}
-    read = [source for source in sources if source.name not in others] if others else sources
-    if not held_out or not any(SPLIT_NAME.search(source.name) for source in read):
-        return sources, []
-    return read, held_out
+    read, held_out = list[Source](), list[Source]()
+    for source in sources:
+        (held_out if HELD_OUT_NAME.search(source.name) else read).append(source)
+    if held_out and any(SPLIT_NAME.search(source.name) for source in read):
+        return read, held_out
+    return sources, []
 
 
 def _entries(raw: Raw) -> Iterable[tuple[str, str, bool]]:
@@ -333,14 +333,9 @@ def _members(whole: Source, formats: Collection[str], skipped: Counter[str]) -> 
 
 def _beginning(path: str) -> bytes:
     """The first bytes of a file; none if it cannot be read: reading it later raises the error."""
-    try:
-        descriptor = os.open(path, os.O_RDONLY)
-    except OSError:
-        return b""
-    try:
-        return os.read(descriptor, len(LFS_POINTER))
-    finally:
-        os.close(descriptor)
+    with contextlib.suppress(OSError), Path(path).open("rb", buffering=0) as file:
+        return file.read(len(LFS_POINTER))
+    return b""
 
 
 def blocks(source: Source, advance: Advance = lambda _: None) -> Iterator[bytes]:
