@@ -1,6 +1,8 @@
 """Stage `tokenize`: encode the clean corpus, split it, compress it."""
 
-from tokenmill.core import files, params, paths
+from tokenmill.core import paths
+from tokenmill.core.files import write_json
+from tokenmill.core.params import Section, load
 from tokenmill.display import say
 from tokenmill.executor import ExecutorParams, open_executor
 from tokenmill.tokens.corpus import SPLIT_IN_WORDS
@@ -9,7 +11,7 @@ from tokenmill.tokens.params import TokenizeParams
 from tokenmill.words.units import counted
 
 
-class Params(params.Section):
+class Params(Section):
     """The sections of params.yaml that this stage reads."""
 
     tokenize: TokenizeParams
@@ -18,20 +20,20 @@ class Params(params.Section):
 
 def main() -> None:
     """Write data/packed and metrics/tokens.json."""
-    wanted = params.load(Params)
-    with open_executor(wanted.runtime) as executor:
+    params = load(Params)
+    with open_executor(params.runtime) as executor:
         metadata, method = pack(
             paths.CLEAN,
             paths.TOKENIZER,
             paths.PACKED,
-            wanted.tokenize,
+            params.tokenize,
             executor=executor,
             results=paths.resume_root() / paths.PACKED_SHARDS,
-            store=wanted.runtime.store,
+            store=params.runtime.store,
         )
     numbers = packed_metrics(metadata)
-    settings = wanted.tokenize.model_dump() | {"split_by": SPLIT_IN_WORDS[method]}
-    files.write_json(paths.METRICS / "tokens.json", numbers | settings)
+    settings = params.tokenize.model_dump() | {"split_by": SPLIT_IN_WORDS[method]}
+    write_json(paths.METRICS / "tokens.json", numbers | settings)
     say(
         f"train {metadata.train.tokens:,} tokens in "
         f"{counted(metadata.train.documents, 'document')}, val {metadata.val.tokens:,} in "

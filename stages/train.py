@@ -47,5 +47,5 @@ def main() -> None:
         return
     last = outcome.state.epochs[-1]
     write_rows(paths.HISTORY, EpochRow, outcome.state.epochs)
-    write_rows(paths.METRICS / "steps.csv", StepRow, outcome.state.steps)
+    write_rows(paths.STEPS, StepRow, outcome.state.steps)
     write_json(paths.TRAIN_METRICS, train_metrics(last, parameters=outcome.manifest.parameters))
