@@ -385,20 +385,15 @@ def opened(source: Source) -> Iterator[IO[bytes]]:
             else:
                 now = version_of(file)
     except PermissionError:
-        raise not_permitted(source) from None
+        raise UserError(
+            f"{source.location} may not be read (permission denied); chmod +r it or move it away."
+        ) from None
     except FileNotFoundError:
         raise UserError(
             f"{source.location} disappeared while it was read; run `dvc repro` again."
         ) from None
     if now != source.version:
         raise changed(source.location)
-
-
-def not_permitted(source: Source) -> UserError:
-    """The error for a file that may not be read."""
-    return UserError(
-        f"{source.location} may not be read (permission denied); chmod +r it or move it away."
-    )
 
 
 def _decompressed(source: Source, file: IO[bytes], advance: Advance) -> Iterator[bytes]:
