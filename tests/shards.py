@@ -6,6 +6,7 @@ from unittest.mock import patch
 
 import polars as pl
 
+from tokenmill.data import shard_writer
 from tokenmill.data.report import Tally
 from tokenmill.data.shard_writer import ShardWriter
 from tokenmill.executor import ThreadExecutor
@@ -22,9 +23,10 @@ def write_shards(
     """Write documents with the columns of SCHEMA to shards in `folder`, and count them."""
     tally = Tally()
     with (
+        patch.object(shard_writer, "SHARD_BYTES", shard_bytes),
         patch.object(shards, "ROW_GROUP_BYTES", row_group_bytes),
         ThreadExecutor(threads=1) as executor,
-        ShardWriter(executor, folder, tally, shard_bytes=shard_bytes) as writer,
+        ShardWriter(executor, folder, tally) as writer,
     ):
         for documents in batches:
             (task,) = executor.start(pl.DataFrame.clone, documents)

@@ -24,6 +24,7 @@ from tests.tokens.test_store import clean_into, index_into, pack_into
 from tests.waiting import wait_for
 from tokenmill import executor as executor_module
 from tokenmill.core.errors import UserError
+from tokenmill.data import chunks, shard_writer
 from tokenmill.data.clean import clean
 from tokenmill.executor import (
     TASKS_PER_NODE,
@@ -167,6 +168,8 @@ def test_clean_writes_the_same_bytes_from_a_relative_path(
     executor: Executor, tmp_path: Path, monkeypatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(chunks, "CHUNK_BYTES", 5000)
+    monkeypatch.setattr(shard_writer, "SHARD_BYTES", 3000)
     Path("raw").mkdir()
     for number in range(3):
         Path(f"raw/{number}.txt").write_text("\n".join(2 * PROSE[number::3]), encoding="utf-8")
@@ -176,8 +179,6 @@ def test_clean_writes_the_same_bytes_from_a_relative_path(
             out=tmp_path / name,
             params=parameters(text_file="paragraph"),
             executor=one,
-            chunk_bytes=5000,
-            shard_bytes=3000,
         )
         assert report.documents.kept > 30
     assert contents(tmp_path / "ray") == contents(tmp_path / "local")

@@ -17,8 +17,9 @@ from hypothesis import strategies as st
 from tests.data.material import PACK, in_blocks, json_lines, parameters, parquet
 from tests.data.test_encoding import LEGACY
 from tokenmill.core.errors import UserError
+from tokenmill.data import chunks as chunks_module
 from tokenmill.data import encoding, readers, sources
-from tokenmill.data.chunks import Planner
+from tokenmill.data.chunks import Chunk, Planner
 from tokenmill.data.csv_records import cut_csv
 from tokenmill.data.encoding import DAMAGE
 from tokenmill.data.json_records import (
@@ -31,7 +32,7 @@ from tokenmill.data.params import CleanParams
 from tokenmill.data.readers import FORMATS
 from tokenmill.data.readers import texts as whole_texts
 from tokenmill.data.report import Tally
-from tokenmill.data.sources import MAX_RECORD_BYTES, Ends, Part, Source, find_sources
+from tokenmill.data.sources import MAX_RECORD_BYTES, Advance, Ends, Part, Source, find_sources
 from tokenmill.formats.chat import TURN_TOKENS
 from tokenmill.formats.metrics import Example
 
@@ -45,14 +46,21 @@ TEXTS = st.lists(
 )
 
 
+def planned(
+    raw: Path, size: int, params: CleanParams | None = None, advance: Advance = lambda _: None
+) -> list[Chunk]:
+    """The chunks of about `size` bytes."""
+    with patch.object(chunks_module, "CHUNK_BYTES", size):
+        planner = Planner(params or parameters(), advance)
+        return list(planner.chunks(find_sources(raw, FORMATS).sources))
+
+
 def read(raw: Path, size: int) -> tuple[list[tuple[str, str]], list[str], Tally]:
     """All texts with their files, how each chunk is read, and the counts."""
     total = Tally()
     found = []
     kinds = []
-    for chunk in Planner(parameters(text_file="line"), lambda _: None, size).chunks(
-        find_sources(raw, FORMATS).sources
-    ):
+    for chunk in planned(raw, size, parameters(text_file="line")):
         tally = Tally()
         found += zip(*chunk.read(parameters(text_file="line"), tally), strict=True)
         total.merge(tally)
@@ -294,8 +302,9 @@ def test_parts_give_what_the_whole_file_gives(
         with (
             patch.object(sources, "BLOCK_BYTES", block),
             patch.object(readers, "PARQUET_ROWS", 3),
+            patch.object(chunks_module, "CHUNK_BYTES", size),
         ):
-            for chunk in Planner(params, lambda _: None, size).chunks([source]):
+            for chunk in Planner(params, lambda _: None).chunks([source]):
                 counts = Tally()
                 found += chunk.read(params, counts)[0].to_list()
                 total.merge(counts)
@@ -328,9 +337,7 @@ def test_the_bytes_of_chunks_are_those_on_disk(tmp_path):
     (tmp_path / "b.jsonl.zst").write_bytes(zstandard.compress(json_lines(["b1", "b2"])))
     (tmp_path / "c.txt").write_text("c")
     told = []
-    chunks = list(
-        Planner(parameters(), told.append, 100).chunks(find_sources(tmp_path, FORMATS).sources)
-    )
+    chunks = planned(tmp_path, 100, advance=told.append)
     assert sum(chunk.size for chunk in chunks) + sum(told) == sum(
         s.size for s in find_sources(tmp_path, FORMATS).sources
     )
@@ -406,9 +413,7 @@ def test_letters_behind_the_first_mebibyte_stay(tmp_path):
 def test_a_file_is_read_once_more_to_decide(tmp_path, monkeypatch):
     path, begun, whole = tmp_path / "a.jsonl", [], encoding.decide
     path.write_bytes(file_in(["café bière naïve garçon"] * 1000, ".jsonl").encode("cp1252"))
-    chunks = list(
-        Planner(parameters(), lambda _: None, 100).chunks(find_sources(path, FORMATS).sources)
-    )
+    chunks = planned(path, 100)
 
     def watched(read):
         begun.append(read)
@@ -424,12 +429,13 @@ def test_a_file_is_read_once_more_to_decide(tmp_path, monkeypatch):
     assert len(begun) == 1
 
 
-def test_a_named_encoding_goes_by_any_of_its_names(tmp_path):
+def test_a_named_encoding_goes_by_any_of_its_names(tmp_path, monkeypatch):
+    monkeypatch.setattr(chunks_module, "CHUNK_BYTES", 4)
     path = tmp_path / "a.jsonl"
     path.write_bytes(json_lines(["a", "b", "c"]))
     for name in ("utf8", "UTF-8", "utf_8", "U8"):
         (source,) = find_sources(path, FORMATS, name).sources
-        (chunk, *_) = Planner(parameters(), lambda _: None, 4).chunks([source])
+        (chunk, *_) = Planner(parameters(), lambda _: None).chunks([source])
         assert source.encoding == "utf-8"
         assert chunk.size == 4
 
@@ -445,9 +451,7 @@ def test_a_long_line_is_read_once_where_it_begins(tmp_path):
 def test_a_plain_file_that_changes_is_refused(tmp_path):
     path = tmp_path / "a.jsonl"
     path.write_bytes(json_lines(["a", "b", "c"]))
-    chunks = list(
-        Planner(parameters(), lambda _: None, 4).chunks(find_sources(path, FORMATS).sources)
-    )
+    chunks = planned(path, 4)
     with path.open("ab") as file:
         file.write(b'"d"\n')
     with pytest.raises(UserError, match="changed while it was read"):

@@ -12,6 +12,7 @@ from stages import clean as stage
 from tests.data.material import filters, json_lines, parameters
 from tokenmill.core.errors import UserError
 from tokenmill.core.params import Section, validate
+from tokenmill.data import chunks, shard_writer
 from tokenmill.data.clean import clean
 from tokenmill.data.report import LANGUAGE_SAMPLE
 from tokenmill.executor import ThreadExecutor
@@ -54,19 +55,19 @@ def digest(folder: Path) -> dict[str, str]:
     }
 
 
-def test_chunks_and_threads_change_no_byte(tmp_path):
+def test_chunks_and_threads_change_no_byte(tmp_path, monkeypatch):
     raw = corpus(tmp_path)
     with (raw / "3.txt").open("w") as file:
         file.writelines(f"Line {i % 70}\n\n" for i in range(300))
     results = []
+    monkeypatch.setattr(shard_writer, "SHARD_BYTES", 20_000)
     for chunk_bytes, threads in ((8 << 20, 2), (9_999, 1), (1_000, 4)):
+        monkeypatch.setattr(chunks, "CHUNK_BYTES", chunk_bytes)
         report = clean(
             raw=raw,
             out=tmp_path / "out",
             params=parameters(text_file="paragraph"),
             executor=ThreadExecutor(threads=threads),
-            chunk_bytes=chunk_bytes,
-            shard_bytes=20_000,
         )
         results.append((report.model_dump(by_alias=True), digest(tmp_path / "out")))
     assert len(results[0][1]) > 3

@@ -9,6 +9,7 @@ import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import fsspec
 import pytest
@@ -17,7 +18,7 @@ from tests.buckets import own_bucket
 from tests.data.material import PACK, json_lines, parameters, parquet
 from tests.tokens.clean_text import PROSE
 from tokenmill.core.errors import UserError
-from tokenmill.data import readers, sources
+from tokenmill.data import chunks, readers, shard_writer, sources
 from tokenmill.data.clean import clean
 from tokenmill.data.readers import FORMATS
 from tokenmill.data.report import Tally
@@ -90,16 +91,21 @@ def write_everything(folder: Path) -> None:
     (folder / "prompts.yaml").write_text("prompts: [{user: Who?}]")
 
 
-def cleaned(raw: Path | Objects, out: Path, **options: Any) -> tuple[dict[str, bytes], Any]:
+def cleaned(
+    raw: Path | Objects, out: Path, chunk_bytes: int, store: str | None = None
+) -> tuple[dict[str, bytes], Any]:
     """The shards, and the report without the name of the raw text."""
-    report = clean(
-        raw=raw,
-        out=out,
-        params=parameters(text_file="paragraph", deduplicate=False),
-        executor=ThreadExecutor(threads=2),
-        shard_bytes=20_000,
-        **options,
-    )
+    with (
+        patch.object(chunks, "CHUNK_BYTES", chunk_bytes),
+        patch.object(shard_writer, "SHARD_BYTES", 20_000),
+    ):
+        report = clean(
+            raw=raw,
+            out=out,
+            params=parameters(text_file="paragraph", deduplicate=False),
+            executor=ThreadExecutor(threads=2),
+            store=store,
+        )
     said = json.dumps(report.model_dump(by_alias=True)).replace(str(raw), "RAW")
     return {path.name: path.read_bytes() for path in out.iterdir()}, json.loads(said)
 
@@ -110,9 +116,9 @@ def test_objects_give_what_files_give(tmp_path: Path, prefix: str, chunk_bytes: 
     write_everything(tmp_path / "raw")
     objects = upload(tmp_path / "raw", prefix)
     put(f"{prefix}/json/", b"")  # as some tools mark a folder
-    files = cleaned(tmp_path / "raw", tmp_path / "files", chunk_bytes=chunk_bytes)
+    files = cleaned(tmp_path / "raw", tmp_path / "files", chunk_bytes)
     assert len(files[0]) > 10
-    assert cleaned(objects, tmp_path / "objects", chunk_bytes=chunk_bytes) == files
+    assert cleaned(objects, tmp_path / "objects", chunk_bytes) == files
 
 
 def test_one_object_is_read_as_one_file(tmp_path: Path, prefix: str) -> None:
@@ -120,8 +126,8 @@ def test_one_object_is_read_as_one_file(tmp_path: Path, prefix: str) -> None:
     write_everything(tmp_path / "raw")
     upload(tmp_path / "raw", prefix)
     for name in ("some.zip", "parquet/all.parquet", "cp1251.txt"):
-        there = cleaned(raw_text(f"{prefix}/{name}"), tmp_path / "object", chunk_bytes=1500)
-        assert there == cleaned(tmp_path / "raw" / name, tmp_path / "file", chunk_bytes=1500)
+        there = cleaned(raw_text(f"{prefix}/{name}"), tmp_path / "object", 1500)
+        assert there == cleaned(tmp_path / "raw" / name, tmp_path / "file", 1500)
 
 
 def test_a_listing_asks_once_for_all_objects(prefix: str, monkeypatch) -> None:
@@ -149,10 +155,10 @@ def test_names_are_not_followed(prefix: str) -> None:
     assert texts == [f"text of {source.name}" for source in found]
 
 
-def refused(raw: Path | Objects, out: Path, **options: Any) -> str:
+def refused(raw: Path | Objects, out: Path, store: str | None = None) -> str:
     """The sentence with which `clean` ends; nothing is left of its output."""
     with pytest.raises(UserError) as error:
-        cleaned(raw, out, **options)
+        cleaned(raw, out, 8 << 20, store)
     assert not out.exists()
     assert str(raw) in str(error.value)
     return str(error.value)

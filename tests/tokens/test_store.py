@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import wait
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import fsspec
 import pytest
@@ -18,6 +19,7 @@ from tests.buckets import own_bucket
 from tests.data.material import parameters
 from tests.tokens.clean_text import PROSE
 from tokenmill.core.errors import UserError
+from tokenmill.data import shard_writer
 from tokenmill.data.clean import clean
 from tokenmill.executor import Executor, Task, ThreadExecutor
 from tokenmill.formats import shards
@@ -61,14 +63,14 @@ def clean_into(
     folder: Path, store: str | None, executor: Executor | None = None, *, shard_bytes: int = 1000
 ) -> Path:
     """Clean PROSE into shards, about ten of 1000 bytes."""
-    clean(
-        raw=write_raw(folder.with_name("text")),
-        out=folder / "clean",
-        params=parameters(text_file="paragraph"),
-        executor=executor or ThreadExecutor(threads=2),
-        store=store,
-        shard_bytes=shard_bytes,
-    )
+    with patch.object(shard_writer, "SHARD_BYTES", shard_bytes):
+        clean(
+            raw=write_raw(folder.with_name("text")),
+            out=folder / "clean",
+            params=parameters(text_file="paragraph"),
+            executor=executor or ThreadExecutor(threads=2),
+            store=store,
+        )
     return folder / "clean"
 
 

@@ -57,13 +57,12 @@ class Chunk:
 
 
 class Planner:
-    """Cuts the input into chunks of about `size` bytes."""
+    """Cuts the input into chunks of about CHUNK_BYTES."""
 
-    def __init__(self, params: CleanParams, advance: Advance, size: int = CHUNK_BYTES):
+    def __init__(self, params: CleanParams, advance: Advance):
         """Report the bytes on disk that are already read here to `advance`."""
         self._params = params
         self._advance = advance
-        self._size = size
 
     def chunks(self, sources: Iterable[Source]) -> Iterator[Chunk]:
         """The chunks of all sources, in their order."""
@@ -72,20 +71,20 @@ class Planner:
 
     def _strategy(self, source: Source) -> Callable[[Iterable[Source]], Iterator[Chunk]]:
         plain = source.compression is None and FORMATS[source.format].read is not None
-        if plain and source.size <= self._size:
+        if plain and source.size <= CHUNK_BYTES:
             return self._small_files
         if plain and source.format == ".jsonl" and has_plain_lines(source):
             return self._line_ranges
         if FORMATS[source.format].cut:
             return self._parts
         is_table = FORMATS[source.format].read is None and source.compression is None
-        return self._row_ranges if is_table and 8 * source.size > self._size else self._texts
+        return self._row_ranges if is_table and 8 * source.size > CHUNK_BYTES else self._texts
 
     def _small_files(self, sources: Iterable[Source]) -> Iterator[Chunk]:
         group: list[Source] = []
         size = 0
         for source in sources:
-            if group and (size + source.size > self._size or len(group) == CHUNK_FILES):
+            if group and (size + source.size > CHUNK_BYTES or len(group) == CHUNK_FILES):
                 yield Chunk(partial(_read_files, group), size)
                 group = []
                 size = 0
@@ -95,8 +94,8 @@ class Planner:
 
     def _line_ranges(self, sources: Iterable[Source]) -> Iterator[Chunk]:
         for source in sources:
-            for begin in range(0, source.size, self._size):
-                size = min(self._size, source.size - begin)
+            for begin in range(0, source.size, CHUNK_BYTES):
+                size = min(CHUNK_BYTES, source.size - begin)
                 yield Chunk(partial(_read_range, source, begin, size), size)
 
     def _parts(self, sources: Iterable[Source]) -> Iterator[Chunk]:
@@ -106,7 +105,7 @@ class Planner:
             tally = Tally()
             stream = read_utf8(source, tally, self._advance)
             begin = 0 if source.compression else mark_bytes(source)
-            for number, part in enumerate(cut(stream, source, self._params, self._size)):
+            for number, part in enumerate(cut(stream, source, self._params, CHUNK_BYTES)):
                 place = None
                 # Until another encoding is found, the file has the bytes of the parts
                 if source.compression is None and not tally.encodings:
@@ -118,8 +117,7 @@ class Planner:
 
     def _row_ranges(self, sources: Iterable[Source]) -> Iterator[Chunk]:
         for source in sources:
-            size = self._size
-            for place in cut_parquet(source, self._params, size, CHUNK_TEXTS, self._advance):
+            for place in cut_parquet(source, self._params, CHUNK_BYTES, CHUNK_TEXTS, self._advance):
                 yield Chunk(partial(_read_rows, source, place))
 
     def _texts(self, sources: Iterable[Source]) -> Iterator[Chunk]:
@@ -130,7 +128,7 @@ class Planner:
             for text in texts(source, self._params, tally, self._advance):
                 found.append((text, source.name))
                 chars += len(text)
-                if chars >= self._size or len(found) == CHUNK_TEXTS:
+                if chars >= CHUNK_BYTES or len(found) == CHUNK_TEXTS:
                     yield Chunk(partial(_counted, _columns(found), tally.take()))
                     chars = 0
         yield Chunk(partial(_counted, _columns(found), tally))

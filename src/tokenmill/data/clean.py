@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from tokenmill.core.errors import UserError
 from tokenmill.core.files import enough_room, write_directory
 from tokenmill.data import filters
-from tokenmill.data.chunks import CHUNK_BYTES, Chunk, Planner
+from tokenmill.data.chunks import Chunk, Planner
 from tokenmill.data.dedup import Hashes, SeenHashes, SeenNearDuplicates, signatures
 from tokenmill.data.params import CleanParams
 from tokenmill.data.pii import mask_pii
@@ -32,7 +32,7 @@ from tokenmill.executor import Executor, Task
 from tokenmill.formats.chat_columns import as_lines, change_text
 from tokenmill.formats.metrics import CleanReport, Example, Letters
 from tokenmill.formats.raw_text import Raw, holds
-from tokenmill.formats.shards import SCHEMA, SHARD_BYTES
+from tokenmill.formats.shards import SCHEMA
 from tokenmill.normalize import drop_boilerplate, lost_letters, normalize
 from tokenmill.words.cleaning import dropped_in_words, letters_warning
 
@@ -46,8 +46,6 @@ def clean(
     parameter: str = "data.raw",
     executor: Executor,
     store: str | None = None,
-    chunk_bytes: int = CHUNK_BYTES,
-    shard_bytes: int = SHARD_BYTES,
 ) -> CleanReport:
     """Clean what is at `raw` into the folder `out`, which appears whole or not at all; with a
     `store`, the shards go there and their manifest to `out`.
@@ -72,10 +70,10 @@ def clean(
         write_directory(out) as folder,
         Progress("clean", on_disk) as progress,
     ):
-        chunks = Planner(params, progress.advance, chunk_bytes).chunks(found.sources)
+        chunks = Planner(params, progress.advance).chunks(found.sources)
         duplicates = Duplicates(params, executor, tally)
         with (
-            ShardWriter(executor, folder, tally, shard_bytes=shard_bytes, store=store) as writer,
+            ShardWriter(executor, folder, tally, store=store) as writer,
             contextlib.closing(summaries(chunks, params, executor, tally, progress)) as cleaned,
         ):
             for summary, documents in cleaned:

@@ -42,7 +42,6 @@ class ShardWriter:
         folder: Path,
         tally: Tally,
         *,
-        shard_bytes: int = SHARD_BYTES,
         store: str | None = None,
     ):
         if store:
@@ -52,7 +51,6 @@ class ShardWriter:
         self._stored: list[StoredShard] = []
         self._folder = folder.resolve()
         self._tally = tally
-        self._shard_bytes = shard_bytes
         self._write = partial(_write, store=store)
         self._pending: list[tuple[Task, Rows]] = []
         self._held = 0
@@ -73,13 +71,13 @@ class ShardWriter:
             rows = np.arange(len(rows))
         before = 0
         while len(rows):
-            wanted = before + self._shard_bytes - self._held
+            wanted = before + SHARD_BYTES - self._held
             taken = min(int(np.searchsorted(sizes, wanted)) + 1, len(rows))
             self._pending.append((documents, rows[:taken]))
             self._held += int(sizes[taken - 1]) - before
             before = int(sizes[taken - 1])
             rows, sizes = rows[taken:], sizes[taken:]
-            if self._held >= self._shard_bytes:
+            if self._held >= SHARD_BYTES:
                 self._start()
 
     def finish(self) -> None:
