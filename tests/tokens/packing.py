@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 
@@ -18,8 +19,8 @@ from tokenmill.formats.token_file import (
     token_file,
     write_metadata,
 )
+from tokenmill.tokens import index as index_module
 from tokenmill.tokens.corpus import SplitMethod
-from tokenmill.tokens.index import build_index
 from tokenmill.tokens.pack import pack
 from tokenmill.tokens.params import TokenizeParams
 from tokenmill.tokens.unpack import unpack
@@ -45,7 +46,13 @@ def results_of(out: Path) -> Path:
 
 
 def index_here(
-    folder: Path, clean: Path, tokenizer_file: Path, split: TokenizeParams, **options: int
+    folder: Path,
+    clean: Path,
+    tokenizer_file: Path,
+    split: TokenizeParams,
+    *,
+    max_tokens: int = 10**9,
+    part_bytes: int = index_module.PART_BYTES,
 ) -> Path:
     """Pack, unpack and index a corpus; the tokens lie in `folder`/tokens.
 
@@ -54,14 +61,15 @@ def index_here(
     """
     pack_here(clean, tokenizer_file, folder / "packed", split)
     unpack(folder / "packed", folder / "tokens")
-    build_index(
-        clean=clean,
-        tokens=folder / "tokens",
-        tokenizer_file=tokenizer_file,
-        out=folder / "index",
-        split=split,
-        **({"max_tokens": 10**9} | options),
-    )
+    with patch.object(index_module, "PART_BYTES", part_bytes):
+        index_module.build_index(
+            clean=clean,
+            tokens=folder / "tokens",
+            tokenizer_file=tokenizer_file,
+            out=folder / "index",
+            split=split,
+            max_tokens=max_tokens,
+        )
     return folder / "index"
 
 

@@ -33,6 +33,7 @@ sort, sorted_parts, parts = module.divsufsort, itertools.count(), int(sys.argv[6
 module.divsufsort = lambda content: (
     sort(content) if next(sorted_parts) < parts else threading.Event().wait()
 )
+module.PART_BYTES = int(sys.argv[5])
 clean, tokens, tokenizer_file, out = map(Path, sys.argv[1:5])
 module.build_index(
     clean=clean,
@@ -41,7 +42,6 @@ module.build_index(
     out=out,
     split=TokenizeParams(split="hash", val_fraction=0.3),
     max_tokens=10**9,
-    part_bytes=int(sys.argv[5]),
 )
 """
 

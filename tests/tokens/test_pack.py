@@ -6,7 +6,6 @@ import json
 import random
 import weakref
 from collections.abc import Callable, Iterator
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -232,7 +231,7 @@ def test_same_tokens_however_the_work_is_divided(
         unpack(tmp_path / "packed", tmp_path / "a")
         with monkeypatch.context() as patch:
             patch.setattr(corpus_module, "SEGMENT_CHARS", 20)
-            patch.setattr(pack_module, "text_batches", partial(text_batches, batch_bytes=100))
+            patch.setattr(pack_module, "BATCH_BYTES", 100)
             pack_here(
                 corpus(PROSE, shard_bytes=900, row_group_bytes=300),
                 bpe_file,
@@ -271,7 +270,7 @@ def test_new_document_moves_no_other_to_the_other_split(corpus, bpe_file, tmp_pa
 def test_document_of_many_batches_has_one_end(
     corpus: Corpus, bpe_file: Path, tmp_path: Path, monkeypatch
 ) -> None:
-    monkeypatch.setattr(pack_module, "text_batches", partial(text_batches, batch_bytes=50_000))
+    monkeypatch.setattr(pack_module, "BATCH_BYTES", 50_000)
     long = " ".join(map(str, range(100_000)))
     texts = ["short", long, "", "also short"]
     back = round_trip(
@@ -289,13 +288,14 @@ def test_fifty_thousand_tiny_documents(corpus: Corpus, bpe_file: Path, tmp_path:
     assert len(back["train"] + back["val"]) - len(texts) in (0, 1)  # one may be cut in two
 
 
-def test_batches_stay_small_whatever_the_documents() -> None:
+def test_batches_stay_small_whatever_the_documents(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pack_module, "BATCH_BYTES", 1000)
     texts = ["word " * 21, "", "short", "word " * 10, "x" * 99] * 20
     spans = [
         TextSpan("train", pl.Series(texts), pl.Series(["a.txt"] * len(texts))),
         TextSpan("val", pl.Series([], dtype=pl.String), pl.Series([], dtype=pl.String)),
     ]
-    batches = list(text_batches(spans, has_sources=True, batch_bytes=1000))
+    batches = list(text_batches(spans, has_sources=True))
     assert max(batch.bytes for batch in batches) < 1000 + 105
     assert sum(int(batch.ends.sum()) for batch in batches) == len(texts)
     assert "".join(text for batch in batches for text in batch.texts) == "".join(texts)
@@ -303,7 +303,10 @@ def test_batches_stay_small_whatever_the_documents() -> None:
 
 
 @pytest.mark.parametrize("method", ["hash", "names", "ends"])
-def test_nothing_of_a_row_group_is_held_while_the_next_is_read(method: SplitMethod) -> None:
+def test_nothing_of_a_row_group_is_held_while_the_next_is_read(
+    method: SplitMethod, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pack_module, "BATCH_BYTES", 1000)
     held: list[weakref.ref[Any]] = []
 
     def read(number: int) -> pl.DataFrame:
@@ -319,7 +322,7 @@ def test_nothing_of_a_row_group_is_held_while_the_next_is_read(method: SplitMeth
         return batch.bytes
 
     spans = split_documents(map(read, range(3)), SplitRule(method, 0.5))
-    assert sum(map(size, text_batches(spans, has_sources=True, batch_bytes=1000))) == 3 * 50 * 100
+    assert sum(map(size, text_batches(spans, has_sources=True))) == 3 * 50 * 100
 
 
 @pytest.mark.parametrize(

@@ -61,7 +61,6 @@ def build_index(
     out: Path,
     split: TokenizeParams,
     max_tokens: int,
-    part_bytes: int = PART_BYTES,
 ) -> IndexMetadata:
     """Write the index of the training text. The folder `out` is replaced whole, or stays as it was.
 
@@ -72,14 +71,13 @@ def build_index(
         out: the folder of the index.
         split: how `tokenize` divided the documents.
         max_tokens: of a longer text no suffix array is made.
-        part_bytes: bytes of the ids of each suffix array.
     """
     metadata = read_metadata(tokens)
     ids = np.asarray(open_tokens(tokens, "train"))
     tokenizer = read_tokenizer(tokenizer_file)
     check_tokenizer(tokens, tokenizer_file, tokenizer.sha256)
     text = _TrainingText(ids, Words.of(tokenizer), width=2 if metadata.vocab_size <= 1 << 16 else 4)
-    part_tokens = part_bytes // text.width
+    part_tokens = PART_BYTES // text.width
     is_short = len(ids) <= max_tokens
     size = np.dtype(PLACE_DTYPE).itemsize
     with (

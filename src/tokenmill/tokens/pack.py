@@ -376,27 +376,25 @@ class TextBatch:
     """UTF-8 bytes of the texts, without the marks of turns."""
 
 
-def text_batches(
-    spans: Iterable[TextSpan], *, has_sources: bool, batch_bytes: int = BATCH_BYTES
-) -> Iterator[TextBatch]:
+def text_batches(spans: Iterable[TextSpan], *, has_sources: bool) -> Iterator[TextBatch]:
     """Divide the corpus into batches, each of one source if it `has_sources` to tell apart. Each
-    begins in another multiple of `batch_bytes`. No span is held while the next one is made."""
+    begins in another multiple of BATCH_BYTES. No span is held while the next one is made."""
 
     def batches(span: TextSpan) -> Iterator[TextBatch]:
         for source, documents in by_source(span) if has_sources else [(None, span.texts)]:
-            for texts, ends in _cut(documents, batch_bytes):
+            for texts, ends in _cut(documents):
                 yield TextBatch(span.split, source, texts, ends, text_bytes(texts))
 
     return itertools.chain.from_iterable(map(batches, spans))
 
 
-def _cut(documents: pl.Series, batch_bytes: int) -> Iterator[tuple[pl.Series, np.ndarray]]:
+def _cut(documents: pl.Series) -> Iterator[tuple[pl.Series, np.ndarray]]:
     """The texts of each batch, and whether a document ends with each of them."""
     if documents.is_empty():
         return
     texts, ends = segmented(documents)
     lengths = texts.str.len_bytes().cast(pl.Int64)
-    number = ((lengths.cum_sum() - lengths) // batch_bytes).to_numpy()
+    number = ((lengths.cum_sum() - lengths) // BATCH_BYTES).to_numpy()
     first = np.flatnonzero(np.diff(number, prepend=-1)).tolist()
     for start, end in zip(first, [*first[1:], len(texts)], strict=True):
         yield texts[start:end], ends[start:end]
