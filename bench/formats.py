@@ -20,7 +20,8 @@ from torch import Tensor
 
 from tokenmill.core.errors import UserError
 from tokenmill.core.files import write_text
-from tokenmill.evaluation.generate import Sampling, generate
+from tokenmill.evaluation.generate import generate
+from tokenmill.evaluation.sampling import Sampling
 from tokenmill.formats.chat import readable, render_chat
 from tokenmill.formats.tokenizer import TextTokenizer, read_tokenizer
 from tokenmill.model.config import Architecture, ModelConfig

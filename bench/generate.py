@@ -18,7 +18,8 @@ from typing import Any, get_args
 import torch
 
 from bench.harness import RowFile, Steps, here, in_turns, section
-from tokenmill.evaluation.generate import Sampling, generate_batch, transpose_in_memory
+from tokenmill.evaluation.generate import generate_batch, transpose_in_memory
+from tokenmill.evaluation.sampling import Sampling
 from tokenmill.model.config import Architecture, ModelConfig
 from tokenmill.model.gpt import GPT, build
 from tokenmill.model.huggingface import save_weights

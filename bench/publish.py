@@ -26,8 +26,8 @@ from bench.generate import SIZES, TINY, with_random_weights
 from bench.harness import RowFile, section
 from tokenmill.core import paths
 from tokenmill.core.files import sha256_of, write_json, write_text
-from tokenmill.evaluation.generate import Sampling
 from tokenmill.evaluation.results import EpochResult, Evaluation, read_evaluation
+from tokenmill.evaluation.sampling import Sampling
 from tokenmill.formats.tokenizer import SPECIAL_TOKENS, read_tokenizer
 from tokenmill.model.config import ModelConfig
 from tokenmill.model.gpt import GPT

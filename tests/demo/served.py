@@ -21,16 +21,10 @@ from tokenmill.core import paths
 from tokenmill.demo import server
 from tokenmill.demo.models import Models
 from tokenmill.demo.pages import Pages
+from tokenmill.evaluation.sampling import Sampling
 from tokenmill.evaluation.trace import Tracer
 
-SAMPLING = {
-    "temperature": 0.0,
-    "top_k": None,
-    "top_p": None,
-    "repetition_penalty": 1.0,
-    "max_new_tokens": 24,
-    "seed": 0,
-}
+SAMPLING = Sampling(max_new_tokens=24)
 NO_PROXY = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 PART = re.compile(r"tokenmillPart\((.*)\);\n")
 DATA = re.compile(r'<script type="text/plain" id="talk-data">(.*?)</script>', re.DOTALL)

@@ -11,7 +11,6 @@ from tests.browser import IN_CHROMIUM, PATIENCE
 from tests.demo.demo_project import RECITED, index_training_text
 from tests.demo.served import SAMPLING, Served, pages_of, served_by_a_thread
 from tests.publish.test_talk import BEYOND, panel, written
-from tokenmill.evaluation.generate import Sampling
 from tokenmill.runs.find import find_model
 from tokenmill.runs.writer import Writer
 from tokenmill.words.units import visible
@@ -44,7 +43,7 @@ def choose(page: Page, model: Path) -> None:
 def greedy(model: Path) -> str:
     """What the library writes."""
     writer = Writer.load(find_model(model.parent, model=model), "cpu")
-    return visible("".join(writer.stream("hello", Sampling(**SAMPLING), chat=True)))
+    return visible("".join(writer.stream("hello", SAMPLING, chat=True)))
 
 
 def test_models_of_two_tokenizers_answer_as_the_library(page: Page, project: Path):
@@ -54,7 +53,7 @@ def test_models_of_two_tokenizers_answer_as_the_library(page: Page, project: Pat
     assert written(page, 1) == greedy(other)
     expect(panel(page, 0).locator("table")).to_be_visible(timeout=PATIENCE)
     writer = Writer.load(find_model(project, epoch=2), "cpu")
-    answer = "".join(writer.stream("hello", Sampling(**SAMPLING), chat=True))
+    answer = "".join(writer.stream("hello", SAMPLING, chat=True))
     assert written(page, 0) == visible(answer).strip()
     assert page.get_by_role("button", name="training text").count() == 0  # no index here
 

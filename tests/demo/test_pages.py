@@ -3,18 +3,16 @@
 import base64
 import json
 import shutil
-from dataclasses import asdict
 from pathlib import Path
 
 import pytest
 
 from tests.demo.demo_project import index_training_text, write_run
 from tests.demo.served import content, data_of, epochs_of, pages_of, served_by_a_thread
+from tests.fresh import imported_by
 from tests.publish.site_project import make_project as make_reported
 from tests.runs.locks import write_lock
 from tests.runs.unfinished import begin
-from tokenmill.cli.demo import page_sampling
-from tokenmill.cli.generate import default_sampling, evaluate_params
 from tokenmill.core.paths import TOKENIZER
 from tokenmill.demo import pages as module
 from tokenmill.demo.pages import Pages
@@ -146,7 +144,16 @@ def test_an_answer_is_traced_to_the_training_text(copy: Path):
     assert "".join(text for text, _ in found["pieces"]) == found["text"]
 
 
-def test_fields_begin_with_the_sampling_of_the_project(project: Path):
-    evaluate = evaluate_params(project)
-    assert page_sampling(evaluate) == asdict(default_sampling(evaluate))
-    assert page_sampling(None) == asdict(default_sampling(None))
+PAGE = """if True:
+    from pathlib import Path
+    from unittest.mock import Mock
+    from tokenmill.cli.generate import default_sampling, evaluate_params
+    from tokenmill.demo.models import Models
+    from tokenmill.demo.pages import Pages
+    sampling = default_sampling(evaluate_params(Path()))
+    assert '"temperature": 0.8' in Pages(Models(Path()), sampling, [], Mock()).page()
+"""
+
+
+def test_the_page_comes_without_pytorch(project: Path):
+    assert "torch" not in imported_by("-c", PAGE, cwd=project)

@@ -6,7 +6,8 @@ import pytest
 import torch
 
 from tokenmill.core.errors import UserError
-from tokenmill.evaluation.generate import Sampler, Sampling, candidate_probabilities, penalize
+from tokenmill.evaluation.generate import Sampler, candidate_probabilities, penalize
+from tokenmill.evaluation.sampling import Sampling
 
 LOGITS = torch.randn(5, 60, generator=torch.Generator().manual_seed(0)) * 4
 

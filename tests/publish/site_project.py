@@ -13,7 +13,7 @@ from tests.model.small import small_config
 from tests.reports.data_material import DOCUMENTS, HOSTILE
 from tests.reports.run_material import prepare
 from tokenmill.core.files import sha256_of, write_json
-from tokenmill.evaluation.generate import Sampling
+from tokenmill.evaluation.sampling import Sampling
 from tokenmill.formats.tokenizer import read_tokenizer
 from tokenmill.model.gpt import GPT, build
 from tokenmill.model.huggingface import save_weights

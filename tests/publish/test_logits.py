@@ -11,7 +11,8 @@ import torch
 from tests.model.small import config_of
 from tests.publish.node import Node, needs_node
 from tokenmill.core.errors import UserError
-from tokenmill.evaluation.generate import Sampling, candidate_probabilities, generate
+from tokenmill.evaluation.generate import candidate_probabilities, generate
+from tokenmill.evaluation.sampling import Sampling
 from tokenmill.model.gpt import GPT, build
 from tokenmill.publish import weights
 from tokenmill.publish.weights import KNOWN, PRECISIONS, Precision, describe, packed

@@ -19,8 +19,9 @@ from tests.runs.locks import write_lock
 from tokenmill.cli.main import main
 from tokenmill.core.errors import UserError
 from tokenmill.data.record_text import text_of
-from tokenmill.evaluation.generate import Sampling, generate
+from tokenmill.evaluation.generate import generate
 from tokenmill.evaluation.results import read_evaluation
+from tokenmill.evaluation.sampling import Sampling
 from tokenmill.finetuning.chats import encode
 from tokenmill.formats.chat import TURN_END, Document, chat_prompt, render_chat
 from tokenmill.formats.metrics import read_clean_report

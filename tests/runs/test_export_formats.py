@@ -12,7 +12,8 @@ import torch
 
 from tests.runs.test_export import NOTHING, TEXT, checkpoint_in
 from tokenmill.core.errors import UserError
-from tokenmill.evaluation.generate import Sampling, generate
+from tokenmill.evaluation.generate import generate
+from tokenmill.evaluation.sampling import Sampling
 from tokenmill.formats.chat import TURN_END, TURN_TOKENS, chat_prompt, spelled
 from tokenmill.formats.tokenizer import END_OF_TEXT, SPECIAL_TOKENS, read_tokenizer
 from tokenmill.model.config import Architecture

@@ -11,8 +11,8 @@ import pytest
 from tests.evaluation.trained import ANSWER, make_tokenizer_file, train_a_model
 from tokenmill.core.errors import UserError
 from tokenmill.evaluation.evaluate import answer, encode_prompts
-from tokenmill.evaluation.generate import Sampling
 from tokenmill.evaluation.prompts import EvaluateParams, PromptParams
+from tokenmill.evaluation.sampling import Sampling
 from tokenmill.formats.chat import Document
 from tokenmill.runs.find import FoundModel
 from tokenmill.runs.writer import Writer

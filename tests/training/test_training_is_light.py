@@ -12,7 +12,8 @@ import os, sys
 from pathlib import Path
 from typing import get_args
 from tests.training.tiny import model_config, run, write_tokens
-from tokenmill.evaluation.generate import Sampling, generate
+from tokenmill.evaluation.generate import generate
+from tokenmill.evaluation.sampling import Sampling
 from tokenmill.model.config import Architecture
 from tokenmill.model.gpt import parameter_count
 from tokenmill.model.huggingface import load_model

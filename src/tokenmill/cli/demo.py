@@ -7,7 +7,7 @@ import webbrowser
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tokenmill.cli.generate import TOKENS_WITHOUT_PARAMS
+from tokenmill.cli.generate import default_sampling, evaluate_params
 from tokenmill.cli.main import Parser, port
 from tokenmill.core import paths
 from tokenmill.core.errors import UserError
@@ -61,8 +61,7 @@ def add_arguments(parser: Parser) -> None:
 def run(options: argparse.Namespace) -> None:
     """Check that there is something to serve, then serve."""
     set_wait_policy()
-    from tokenmill.cli.generate import evaluate_params  # noqa: PLC0415 (pydantic, as the next two)
-    from tokenmill.core.params import PARAMS_FILE  # noqa: PLC0415
+    from tokenmill.core.params import PARAMS_FILE  # noqa: PLC0415 (pydantic, as the next one)
     from tokenmill.demo.models import Models  # noqa: PLC0415
 
     root = Path()
@@ -75,19 +74,6 @@ def run(options: argparse.Namespace) -> None:
     models = Models(root, options.model)
     models.check()
     _serve(options, models, evaluate)
-
-
-def page_sampling(evaluate: "EvaluateParams | None") -> dict[str, Any]:
-    """What the page's fields begin with: `default_sampling`, which loads PyTorch, as a record."""
-    begin = {
-        "temperature": 0.0,
-        "top_k": None,
-        "top_p": None,
-        "repetition_penalty": 1.0,
-        "max_new_tokens": TOKENS_WITHOUT_PARAMS,
-        "seed": 0,
-    }
-    return begin | (evaluate.model_dump(include=set(begin)) if evaluate else {})
 
 
 def _examples(root: Path, evaluate: "EvaluateParams | None") -> list[dict[str, Any]]:
@@ -117,7 +103,7 @@ def _serve(
 
     with contextlib.closing(server.bound(options.host, options.port)) as listener:
         examples = _examples(models.root, evaluate)
-        pages = Pages(models, page_sampling(evaluate), examples, lambda: open_tracer(None))
+        pages = Pages(models, default_sampling(evaluate), examples, lambda: open_tracer(None))
         threading.Thread(target=pages.prepare, daemon=True).start()
         say(f"the demo is at {server.url(listener)} (Ctrl-C ends it)")
         if server.is_public(listener):

@@ -18,8 +18,8 @@ from tokenmill.display import note, print_stream, rate
 from tokenmill.process import set_wait_policy
 
 if TYPE_CHECKING:
-    from tokenmill.evaluation.generate import Sampling
     from tokenmill.evaluation.prompts import EvaluateParams
+    from tokenmill.evaluation.sampling import Sampling
     from tokenmill.evaluation.trace import Tracer
     from tokenmill.runs.find import FoundModel
     from tokenmill.runs.writer import Stream, Writer
@@ -129,7 +129,7 @@ def run(options: argparse.Namespace) -> None:
     set_wait_policy()
     import torch  # noqa: PLC0415 (seconds; so for the imports that follow)
 
-    from tokenmill.evaluation.generate import Sampling  # noqa: PLC0415
+    from tokenmill.evaluation.sampling import Sampling  # noqa: PLC0415
     from tokenmill.model.gpt import parameter_count  # noqa: PLC0415
     from tokenmill.runs.writer import Writer  # noqa: PLC0415
 
@@ -174,7 +174,7 @@ def evaluate_params(root: Path) -> "EvaluateParams | None":
 
 def default_sampling(evaluate: "EvaluateParams | None") -> "Sampling":
     """The default sampling. Outside a project it takes the likeliest tokens."""
-    from tokenmill.evaluation.generate import Sampling  # noqa: PLC0415 (loads PyTorch)
+    from tokenmill.evaluation.sampling import Sampling  # noqa: PLC0415 (pydantic)
 
     return Sampling.of(evaluate) if evaluate else Sampling(max_new_tokens=TOKENS_WITHOUT_PARAMS)
 

@@ -296,8 +296,8 @@ def newest_answers(project: Path, weights: Path, tokenizer_file: Path) -> list[t
 
     from tokenmill.core.params import PARAMS_FILE, load  # noqa: PLC0415
     from tokenmill.evaluation.evaluate import continuation  # noqa: PLC0415
-    from tokenmill.evaluation.generate import Sampling  # noqa: PLC0415
     from tokenmill.evaluation.prompts import EvaluateSections, chosen_prompts, encode_prompts  # noqa: PLC0415
+    from tokenmill.evaluation.sampling import Sampling  # noqa: PLC0415
     from tokenmill.formats.raw_text import raw_text  # noqa: PLC0415
     from tokenmill.formats.tokenizer import read_tokenizer  # noqa: PLC0415
     from tokenmill.model.huggingface import load_model  # noqa: PLC0415

@@ -9,7 +9,7 @@ import functools
 import re
 import threading
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +18,7 @@ from tokenmill.core.errors import UserError
 from tokenmill.core.files import sha256_of
 from tokenmill.core.params import typed_mode
 from tokenmill.demo.models import Models, Offer
+from tokenmill.evaluation.sampling import Sampling
 from tokenmill.formats.token_file import METADATA_FILE
 from tokenmill.formats.token_index import read_index_metadata
 from tokenmill.formats.tokenizer import read_tokenizer
@@ -69,7 +70,7 @@ class Pages:
     """The page and its parts. It is thread-safe."""
 
     models: Models
-    sampling: Mapping[str, Any]
+    sampling: Sampling
     """What the page's fields begin with."""
     examples: Sequence[Mapping[str, Any]]
     """Prompts to click on where there is no report, as `questions_of` has them."""
@@ -112,7 +113,7 @@ class Pages:
             "folder": "parts",
             "models": shown,
             "questions": questions,
-            "sampling": self.sampling,
+            "sampling": asdict(self.sampling),
             "trace": traced,
             "unreachable": "`tokenmill demo` has ended or does not know it; start it again",
         }

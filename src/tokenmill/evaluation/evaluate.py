@@ -12,7 +12,7 @@ from pydantic import Field
 
 from tokenmill.core.params import Mode, Section
 from tokenmill.display import Progress
-from tokenmill.evaluation.generate import Sampling, generate
+from tokenmill.evaluation.generate import generate
 from tokenmill.evaluation.measured_documents import MeasuredDocuments
 from tokenmill.evaluation.prompts import (
     MOST_OPENINGS,
@@ -23,6 +23,7 @@ from tokenmill.evaluation.prompts import (
     first_questions,
 )
 from tokenmill.evaluation.results import Answer, EpochResult, Evaluation, Question
+from tokenmill.evaluation.sampling import Sampling
 from tokenmill.formats.chat import Document, readable
 from tokenmill.formats.measured import MeasuredText, measured_text
 from tokenmill.formats.raw_text import Raw

@@ -15,8 +15,8 @@ from tokenmill.core import paths
 from tokenmill.core.errors import UserError
 from tokenmill.core.files import read_bytes, write_directory, write_text
 from tokenmill.core.params import Mode, typed_mode
-from tokenmill.evaluation.generate import Sampling
 from tokenmill.evaluation.results import Evaluation
+from tokenmill.evaluation.sampling import Sampling
 from tokenmill.formats.tokenizer import TextTokenizer, read_tokenizer
 from tokenmill.model.huggingface import load_model
 from tokenmill.model.manifest import read_manifest

@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 
 from tokenmill.core.errors import UserError
 from tokenmill.core.params import DeviceName
-from tokenmill.evaluation.generate import Sampling, generate, generate_batch, transpose_in_memory
+from tokenmill.evaluation.generate import generate, generate_batch, transpose_in_memory
+from tokenmill.evaluation.sampling import Sampling
 from tokenmill.formats.chat import SHOWN, Document, chat_prompt, plain, render_chat
 from tokenmill.formats.tokenizer import TextTokenizer, read_tokenizer, token_bytes
 from tokenmill.model.device import choose_device
