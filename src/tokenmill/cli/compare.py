@@ -110,10 +110,7 @@ def _record(comparison: "Comparison") -> dict[str, Any]:
         {
             "prompt": one.question.prompt,
             "expect": one.question.expect,
-            "answers": [
-                answer and answer.model_dump()
-                for answer in (epoch.answer(one.question) for epoch in comparison.epochs)
-            ],
+            "answers": [version.answer and version.answer.model_dump() for version in one.versions],
         }
         for one in comparison.prompts
     ]
