@@ -147,11 +147,7 @@ def print_finding(finding: "Finding", out: TextIO | None = None) -> None:
 
 
 def _verdict(counts: Counter[str]) -> str:
-    if not counts["problem"] + counts["warning"]:
+    found = [counted(counts[level], level) for level in ("problem", "warning") if counts[level]]
+    if not found:
         return "all is well: `dvc repro`"
-    found = [
-        f"{counts[level]} {level}{'s' if counts[level] > 1 else ''}"
-        for level in ("problem", "warning")
-    ]
-    some = ", ".join(text for text in found if not text.startswith("0"))
-    return some if counts["problem"] else f"{some}, nothing that stops a run"
+    return ", ".join(found if counts["problem"] else [*found, "nothing that stops a run"])
