@@ -245,12 +245,11 @@ class Revision:
                 raise SCMError("no name")
             # Today's remotes are used, because those of a revision lose their folder
             with Repo(str(root)) as here:
-                default = {
-                    name: here.config["core"][name]
-                    for name in ("remote",)
-                    if name in here.config["core"]
+                default = here.config["core"].get("remote")
+                remotes = {
+                    "core": {"remote": default} if default else {},
+                    "remote": dict(here.config["remote"]),
                 }
-                remotes = {"core": default, "remote": dict(here.config["remote"])}
             self._files = DVCFileSystem(str(root), rev=rev, config=remotes)
             self.sha = self._files.repo.get_rev()
         except (SCMError, AttributeError):  # AttributeError for what is no commit, as HEAD^{tree}
