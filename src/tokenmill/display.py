@@ -32,7 +32,7 @@ from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
-from tokenmill.words.units import counted, duration, message, money, si, visible, visible_stream
+from tokenmill.words.units import counted, duration, message, money, size, visible, visible_stream
 
 if TYPE_CHECKING:  # commands show nothing of costs without pydantic
     from tokenmill.costs import Cost, CostParams
@@ -362,9 +362,10 @@ class Progress:
         seconds = max(time.monotonic() - self._start, 1e-9)
         rate = self._done / seconds
         share = f" ({self._done / self._total:.0%})" if self._total else ""
-        amount = f"{si(self._done, 'B')} of {si(self._total, 'B')}{share}, {si(rate, 'B')}/s"
         if self._noun:
             amount = f"{self._done:,} of {counted(self._total, self._noun)}{share}"
+        else:
+            amount = f"{size(self._done)} of {size(self._total)}{share}, {size(rate)}/s"
         left = ""
         if 0 < self._done < self._total:
             left = f", {duration((self._total - self._done) / rate)} left"
