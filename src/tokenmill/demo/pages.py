@@ -6,7 +6,6 @@ A part is found by its name in a table that the page and the parts before it fil
 
 import contextlib
 import functools
-import re
 import threading
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -21,7 +20,6 @@ from tokenmill.demo.models import Models, Offer
 from tokenmill.evaluation.sampling import Sampling
 from tokenmill.formats.token_file import METADATA_FILE
 from tokenmill.formats.token_index import read_index_metadata
-from tokenmill.formats.tokenizer import read_tokenizer
 from tokenmill.model.manifest import WEIGHTS, read_manifest
 from tokenmill.publish.cleaning import cleaning_rules
 from tokenmill.publish.parts import PackedEpoch, script, tokenizer_name, tokenizer_part
@@ -213,23 +211,19 @@ def _version(*files: Path) -> tuple[int, ...] | None:
 
 def _packed(checkpoint: FoundModel, _version: tuple[int, ...] | None) -> tuple[PackedEpoch, str]:
     """The weights of a model, and the part with its tokenizer."""
-    from tokenmill.model.huggingface import load_model  # noqa: PLC0415 (loads PyTorch)
-    from tokenmill.publish.weights import pack  # noqa: PLC0415
-    from tokenmill.runs.writer import check_tokenizer  # noqa: PLC0415
+    from tokenmill.publish.weights import pack  # noqa: PLC0415 (loads PyTorch)
+    from tokenmill.runs.writer import load_pair  # noqa: PLC0415
 
-    tokenizer = read_tokenizer(checkpoint.tokenizer)
     weights = checkpoint.folder / WEIGHTS
     if weights.exists() and weights.stat().st_size > 4 * MOST_PARAMETERS:
         raise UserError(
             f"{checkpoint.name} has more than {MOST_PARAMETERS:,} parameters, and a browser would "
             "write less than a token a second with it; `tokenmill generate` lets it write."
         )
-    model = load_model(checkpoint.folder)
+    model, tokenizer = load_pair(checkpoint)
     count = sum(parameter.numel() for parameter in model.parameters())
-    check_tokenizer(checkpoint, model, tokenizer)
-    number = re.fullmatch(r"epoch-(\d+)", checkpoint.folder.name)
     precision = "float32" if count <= EXACT_PARAMETERS else "int8"
-    packed = pack(model, tokenizer, epoch=int(number[1]) if number else 0, precision=precision)
+    packed = pack(model, tokenizer, epoch=checkpoint.epoch or 0, precision=precision)
     return packed, tokenizer_part(tokenizer)
 
 

@@ -18,7 +18,6 @@ from tokenmill.core.params import Mode, typed_mode
 from tokenmill.evaluation.results import Evaluation
 from tokenmill.evaluation.sampling import Sampling
 from tokenmill.formats.tokenizer import TextTokenizer, read_tokenizer
-from tokenmill.model.huggingface import load_model
 from tokenmill.model.manifest import read_manifest
 from tokenmill.publish.cleaning import cleaning_rules
 from tokenmill.publish.parts import PackedEpoch, script, tokenizer_name, tokenizer_part
@@ -26,7 +25,7 @@ from tokenmill.publish.talk import POLICY, questions_of, read_results, talking_p
 from tokenmill.publish.weights import Precision, pack
 from tokenmill.runs.find import chosen_epoch, find_model
 from tokenmill.runs.under_way import unfinished
-from tokenmill.runs.writer import check_tokenizer
+from tokenmill.runs.writer import load_pair
 
 INDEX = "index.html"
 WEIGHTS = "weights"
@@ -87,7 +86,7 @@ def publish(
     )
     numbers = numbers or list(range(1, manifest.epochs + 1))
     tokenizer = read_tokenizer(root / paths.TOKENIZER)
-    packed = _packed(root, numbers, tokenizer, precision)
+    packed = _packed(root, numbers, precision)
     is_inline = sum(len(epoch.data) for epoch in packed.values()) <= INLINE_BYTES
     page = talking_page(
         POLICY.sub(rf"{MARK}\n\g<0>", report),
@@ -137,14 +136,10 @@ def _refuse_others(target: Path, root: Path) -> None:
             )
 
 
-def _packed(
-    root: Path, epochs: Sequence[int], tokenizer: TextTokenizer, precision: Precision
-) -> dict[int, PackedEpoch]:
+def _packed(root: Path, epochs: Sequence[int], precision: Precision) -> dict[int, PackedEpoch]:
     packed = {}
     for epoch in epochs:
-        checkpoint = find_model(root, epoch=epoch)
-        model = load_model(checkpoint.folder)
-        check_tokenizer(checkpoint, model, tokenizer)
+        model, tokenizer = load_pair(find_model(root, epoch=epoch))
         packed[epoch] = pack(model, tokenizer, epoch=epoch, precision=precision)
     return packed
 

@@ -18,7 +18,6 @@ import contextlib
 import json
 import logging
 import os
-import re
 import shutil
 import stat
 import warnings
@@ -36,17 +35,17 @@ from tokenmill.display import note
 from tokenmill.evaluation.results import Evaluation, read_evaluation
 from tokenmill.formats.chat import TURN_END, TURN_TOKENS, chat_prompt, spelled
 from tokenmill.formats.metrics import CleanReport, read_clean_report
-from tokenmill.formats.tokenizer import END_OF_TEXT, TextTokenizer, read_tokenizer
+from tokenmill.formats.tokenizer import END_OF_TEXT, TextTokenizer
 from tokenmill.model.config import ModelConfig
 from tokenmill.model.gpt import GPT
-from tokenmill.model.huggingface import hf_config, hf_name, load_model
+from tokenmill.model.huggingface import hf_config, hf_name
 from tokenmill.model.manifest import CONFIG, MANIFEST, WEIGHTS, Manifest, read_config, read_manifest
 from tokenmill.reports.page import flat, render
 from tokenmill.runs.chat_template import chat_template
 from tokenmill.runs.dvc_lock import LOCK, Lock
 from tokenmill.runs.find import FoundModel, Revision
 from tokenmill.runs.model_code import code_names, names_of_code, write_code
-from tokenmill.runs.writer import check_tokenizer
+from tokenmill.runs.writer import load_pair
 from tokenmill.temporary import temporary_folder
 
 if TYPE_CHECKING:
@@ -133,9 +132,7 @@ def export(checkpoint: FoundModel, record: Record, target: Path, kind: Format = 
     if os.path.lexists(target):
         raise UserError(f"{target} exists; name another folder, or remove it.")
     paths.refuse_output(target)
-    tokenizer = read_tokenizer(checkpoint.tokenizer)
-    model = load_model(checkpoint.folder)
-    check_tokenizer(checkpoint, model, tokenizer)
+    model, tokenizer = load_pair(checkpoint)
     config = model.config
     special = {"bos_token_id": tokenizer.eot_id, "pad_token_id": tokenizer.eot_id}
     ends = {"eos_token_id": [tokenizer.eot_id, tokenizer.turn_ids[TURN_END]]}
@@ -232,10 +229,7 @@ def _card(
     tokenizer: TextTokenizer,
     kind: Format,
 ) -> str:
-    epoch = re.fullmatch(r"epoch-(\d+)", checkpoint.folder.name)
-    results = (
-        {result.epoch: result for result in record.evaluation.epochs} if record.evaluation else {}
-    )
+    results = record.evaluation.epochs if record.evaluation else []
     return render(
         "model_card.md",
         kind=kind,
@@ -243,8 +237,8 @@ def _card(
         config=config,
         tokenizer=tokenizer,
         record=record,
-        epoch=int(epoch[1]) if epoch else None,
-        result=results.get(int(epoch[1])) if epoch else None,
+        epoch=checkpoint.epoch,
+        result=next((result for result in results if result.epoch == checkpoint.epoch), None),
         train=dict(flat(record.manifest.train.model_dump())) if record.manifest else {},
         raw=Path(record.clean.raw).name if record.clean else None,
         weights=sha256_of(checkpoint.folder / WEIGHTS),

@@ -9,6 +9,7 @@ commit near the ref, has the same losses at that epoch.
 import contextlib
 import difflib
 import hashlib
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, cast
@@ -51,6 +52,12 @@ class FoundModel:
     """The folder with config.json and model.safetensors."""
     tokenizer: Path
     """The path of tokenizer.json."""
+
+    @property
+    def epoch(self) -> int | None:
+        """The number of the epoch; None for a model that is not in the folder of one."""
+        found = re.fullmatch(r"epoch-(\d+)", self.folder.name)
+        return int(found[1]) if found else None
 
 
 def find_model(

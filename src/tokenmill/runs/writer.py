@@ -53,10 +53,8 @@ class Writer:
 
     @classmethod
     def load(cls, checkpoint: FoundModel, device: DeviceName = "auto") -> "Writer":
-        """Load a model and its tokenizer, which must belong together."""
-        tokenizer = read_tokenizer(checkpoint.tokenizer)
-        model = load_model(checkpoint.folder, str(choose_device(device)))
-        check_tokenizer(checkpoint, model, tokenizer)
+        """Load a model and its tokenizer."""
+        model, tokenizer = load_pair(checkpoint, str(choose_device(device)))
         transpose_in_memory(model)
         return cls(model, tokenizer, _spellings(tokenizer))
 
@@ -157,11 +155,16 @@ class Writer:
         return ids[-context:] or [self.tokenizer.eot_id], notes
 
 
-def check_tokenizer(checkpoint: FoundModel, model: GPT, tokenizer: TextTokenizer) -> None:
-    """Refuse a tokenizer other than the one that the model was trained with.
+def load_pair(checkpoint: FoundModel, device: str = "cpu") -> tuple[GPT, TextTokenizer]:
+    """A model and the tokenizer that it was trained with.
 
     A folder outside a run has no manifest. There only the size of the vocabulary can be compared.
+
+    Raises:
+        UserError: one of them is missing or damaged, or the tokenizer is another one.
     """
+    tokenizer = read_tokenizer(checkpoint.tokenizer)
+    model = load_model(checkpoint.folder, device)
     run = checkpoint.folder.parent
     if (run / MANIFEST).exists():
         read_manifest(run).check_tokenizer(tokenizer.sha256, str(checkpoint.tokenizer))
@@ -171,6 +174,7 @@ def check_tokenizer(checkpoint: FoundModel, model: GPT, tokenizer: TextTokenizer
             f"{checkpoint.tokenizer} has {tokenizer.vocab_size:,}; use the tokenizer that it was "
             "trained with, or run `dvc repro`."
         )
+    return model, tokenizer
 
 
 def _spellings(tokenizer: TextTokenizer) -> list[bytes]:
