@@ -63,6 +63,13 @@ def code_of_models(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         yield
 
 
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty current folder outside any repository."""
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
 @pytest.fixture(autouse=True)
 def exact_products() -> Iterator[None]:
     """Products of float32 are exact in each test, whatever the one before configured: a processor

@@ -30,7 +30,7 @@ runtime: {device: cpu}
 
 
 @pytest.fixture
-def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def project(here: Path) -> Path:
     files = {
         "dvc.yaml": PIPELINE,
         "params.yaml": PARAMS,
@@ -40,11 +40,10 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         "models/lora/weights": "weights",
     }
     for name, content in files.items():
-        path = tmp_path / name
+        path = here / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(content)
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
+    return here
 
 
 def replace(file: str, old: str, new: str) -> Callable[[], object]:

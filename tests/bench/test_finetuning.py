@@ -16,15 +16,14 @@ from tokenmill.model.ops import IGNORED
 TINY = {"sequences": 6, "width": 32, "layers": 1, "context": 32, "vocabulary": 280}
 
 
-def test_both_methods_learn_from_the_same_chats(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.chdir(tmp_path)
+def test_both_methods_learn_from_the_same_chats(here: Path):
     chats = [
         {"instruction": "count? " * (number % 7), "response": f"{number} one"}
         for number in range(99)
     ]
-    (tmp_path / "chats.jsonl").write_bytes(json_lines(chats))
-    folder = tmp_path / "work"
-    tokens = finetuning.prepare(argparse.Namespace(chats=tmp_path / "chats.jsonl", **TINY), folder)
+    (here / "chats.jsonl").write_bytes(json_lines(chats))
+    folder = here / "work"
+    tokens = finetuning.prepare(argparse.Namespace(chats=here / "chats.jsonl", **TINY), folder)
     tokenizer = read_tokenizer(folder / "tokenizer.json")
     val = read_chats(folder / "whole", tokenizer, context_length=32, held_out=0.05)["val"]
     assert finetuning.answer_bytes(np.load(folder / "val.npy"), tokenizer) == val.answer_bytes

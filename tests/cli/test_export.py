@@ -20,14 +20,13 @@ NAME = "ada/speeches"
 
 
 @pytest.fixture
-def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
+def hub(here: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
     """A hub that answers, a model to push, and a token."""
-    checkpoint_in(tmp_path, "modern", "bpe")
-    monkeypatch.chdir(tmp_path)
+    checkpoint_in(here, "modern", "bpe")
     monkeypatch.setattr(time, "sleep", lambda _: None)
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_DISABLE_XET", True)
-    monkeypatch.setattr(huggingface_hub.constants, "HF_TOKEN_PATH", str(tmp_path / "token"))
-    monkeypatch.setenv("HF_XET_CACHE", str(tmp_path / "xet"))
+    monkeypatch.setattr(huggingface_hub.constants, "HF_TOKEN_PATH", str(here / "token"))
+    monkeypatch.setenv("HF_XET_CACHE", str(here / "xet"))
     monkeypatch.setenv("HF_TOKEN", TOKEN)
     with running(Hub()) as hub:
         monkeypatch.setenv("HF_ENDPOINT", hub.url)

@@ -106,16 +106,14 @@ def test_what_is_no_address_is_refused(address: str) -> None:
 )
 def test_no_secret_of_an_address_is_recorded_or_printed(
     address: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    here: Path,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    (tmp_path / ".dvc").mkdir()
-    monkeypatch.chdir(tmp_path)
+    (here / ".dvc").mkdir()
     with pytest.raises(SystemExit) as stopped:
         main(["fetch", address])
     assert "SECRET" not in f"{stopped.value}{capsys.readouterr()}"
-    assert [path.name for path in tmp_path.rglob("*")] == [".dvc"]
+    assert [path.name for path in here.rglob("*")] == [".dvc"]
 
 
 def test_no_secret_of_the_hub_is_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -222,14 +220,13 @@ def test_benchmarks_are_chosen_by_name_and_licence() -> None:
             chosen(address)
 
 
-def test_a_benchmark_of_one_s_own_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "data/benchmarks").mkdir(parents=True)
-    (tmp_path / "data/benchmarks/piqa.jsonl").write_text("mine")
+def test_a_benchmark_of_one_s_own_is_kept(here: Path) -> None:
+    (here / "data/benchmarks").mkdir(parents=True)
+    (here / "data/benchmarks/piqa.jsonl").write_text("mine")
     with pytest.raises(SystemExit, match=r"piqa\.jsonl exists"):
         main(["fetch", "benchmarks:arc_easy,piqa"])
-    assert [path.name for path in tmp_path.rglob("*.jsonl")] == ["piqa.jsonl"]
-    (tmp_path / "data/benchmarks/csqa.jsonl.dvc").touch()
+    assert [path.name for path in here.rglob("*.jsonl")] == ["piqa.jsonl"]
+    (here / "data/benchmarks/csqa.jsonl.dvc").touch()
     with pytest.raises(SystemExit, match=r"dvc pull data/benchmarks/csqa\.jsonl"):
         main(["fetch", "benchmarks:csqa"])
     with pytest.raises(SystemExit, match="--name other"):

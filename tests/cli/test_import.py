@@ -251,10 +251,7 @@ def test_a_tensor_too_many_or_too_few_is_named_where_it_is(tmp_path: Path):
 
 
 @pytest.mark.parametrize("name", ["openai-community/gpt2", "hf://openai-community/gpt2"])
-def test_a_name_on_the_hub_is_told_how_to_come_here(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
-    monkeypatch.chdir(tmp_path)
+def test_a_name_on_the_hub_is_told_how_to_come_here(name: str, here: Path):
     Path(".dvc").mkdir()
     with pytest.raises(SystemExit, match="hf download"):
         main(["import", name])

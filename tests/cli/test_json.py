@@ -56,12 +56,11 @@ def printed(capsys: pytest.CaptureFixture[str]) -> Callable[..., Any]:
     return run
 
 
-def test_plan(printed: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    shutil.copy(ROOT / "params.yaml", tmp_path)
-    monkeypatch.chdir(tmp_path)
+def test_plan(printed: Callable[..., Any], here: Path) -> None:
+    shutil.copy(ROOT / "params.yaml", here)
     plan = printed("plan", "--preset", "phase3", "--hardware", "A100")
     assert plan["mixture"] == []
-    write_tokens(tmp_path / "data/tokens", sequences=100, sources=("a", "b"))
+    write_tokens(here / "data/tokens", sequences=100, sources=("a", "b"))
     mixed = printed("plan", "-S", "data.mixture={a: 2}", "--hardware", "A100")
     assert set(fields(mixed)) == stated("plan")
     assert [(one["source"], one["tokens"]) for one in mixed["mixture"]] == [("a", 402), (None, 401)]
@@ -131,11 +130,8 @@ def test_a_finished_project(
     assert "ok" in {finding["level"] for finding in findings}
 
 
-def test_a_training_that_is_not_finished(
-    printed: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    begin(tmp_path)
-    monkeypatch.chdir(tmp_path)
+def test_a_training_that_is_not_finished(printed: Callable[..., Any], here: Path) -> None:
+    begin(here)
     summary = printed("summary")
     assert set(fields(summary)) < stated("summary")
     assert (summary["state"], summary["epochs"][0]["val_loss"]) == ("training", 4.25)

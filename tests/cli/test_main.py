@@ -131,25 +131,18 @@ def test_a_mistake_ends_with_a_sentence_and_exit_code_1(tmp_path: Path):
         (["import", "--rev", "Z\udcfcrich"], "--rev"),
     ],
 )
-def test_arguments_that_are_not_utf8_are_refused(
-    arguments: list[str], name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
-    monkeypatch.chdir(tmp_path)
+def test_arguments_that_are_not_utf8_are_refused(arguments: list[str], name: str, here: Path):
     with pytest.raises(SystemExit) as stopped:
         main(arguments)
     assert str(stopped.value).startswith(f"error: {name} (Z⟨U+DCFC⟩rich) is not UTF-8 text; ")
 
 
-def test_a_file_may_have_any_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.chdir(tmp_path)
+def test_a_file_may_have_any_name(here: Path):
     with pytest.raises(SystemExit, match="holds no config"):
         main(["generate", "--model", "Z\udcfcrich", "a"])
 
 
-def test_summary_before_the_pipeline_names_the_way_out(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
-    monkeypatch.chdir(tmp_path)
+def test_summary_before_the_pipeline_names_the_way_out(here: Path):
     with pytest.raises(SystemExit, match=r"error: metrics.clean\.json .*`dvc repro`"):
         main(["summary"])
 
@@ -244,10 +237,7 @@ def test_only_the_command_that_was_typed_is_imported():
     )
 
 
-def test_control_characters_of_an_error_are_made_visible(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
-    monkeypatch.chdir(tmp_path)
+def test_control_characters_of_an_error_are_made_visible(here: Path):
     with pytest.raises(SystemExit) as end:
         main(["generate", "--model", "a\x1b]0;b\x07"])
     assert "␛]0;b␇" in str(end.value.code)

@@ -13,10 +13,9 @@ from tokenmill.planning.benchmark import Speed
 
 
 @pytest.fixture
-def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    shutil.copy(ROOT / "params.yaml", tmp_path)
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
+def project(here: Path) -> Path:
+    shutil.copy(ROOT / "params.yaml", here)
+    return here
 
 
 def plan(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:

@@ -26,10 +26,9 @@ TEXT = (ROOT / "params.yaml").read_text(encoding="utf-8")
 
 
 @pytest.fixture
-def params(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    path = tmp_path / "params.yaml"
+def params(here: Path) -> Path:
+    path = here / "params.yaml"
     path.write_text(TEXT, encoding="utf-8")
-    monkeypatch.chdir(tmp_path)
     return path
 
 

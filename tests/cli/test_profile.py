@@ -24,14 +24,13 @@ SMALL = [
 
 
 @pytest.fixture
-def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def project(here: Path) -> Path:
     content = read_yaml(ROOT / "params.yaml")
     for text in SMALL:
         apply_override(content, text)
-    (tmp_path / "params.yaml").write_text(json.dumps(content))
-    write_tokens(tmp_path / "data" / "tokens", sequences=19)
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
+    (here / "params.yaml").write_text(json.dumps(content))
+    write_tokens(here / "data" / "tokens", sequences=19)
+    return here
 
 
 def test_it_leaves_a_trace_and_nothing_else(project: Path, capsys: pytest.CaptureFixture[str]):

@@ -25,10 +25,9 @@ def test_a_copy_belongs_to_the_repository_above_it(
 
 
 def test_the_environment_names_no_other_repository(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    here: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("DVC_ROOT", str(tmp_path / "other"))
-    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("DVC_ROOT", str(here / "other"))
     assert paths.resume_root() == Path(".resume")
 
 

@@ -165,9 +165,8 @@ def test_pack_writes_the_same_bytes(kind: Any, executor: Executor, tmp_path: Pat
 
 
 def test_clean_writes_the_same_bytes_from_a_relative_path(
-    executor: Executor, tmp_path: Path, monkeypatch
+    executor: Executor, here: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(chunks, "CHUNK_BYTES", 5000)
     monkeypatch.setattr(shard_writer, "SHARD_BYTES", 3000)
     Path("raw").mkdir()
@@ -176,12 +175,12 @@ def test_clean_writes_the_same_bytes_from_a_relative_path(
     for name, one in (("local", ThreadExecutor(threads=2)), ("ray", executor)):
         report = clean(
             raw=Path("raw"),
-            out=tmp_path / name,
+            out=here / name,
             params=parameters(text_file="paragraph"),
             executor=one,
         )
         assert report.documents.kept > 30
-    assert contents(tmp_path / "ray") == contents(tmp_path / "local")
+    assert contents(here / "ray") == contents(here / "local")
 
 
 def test_a_store_gives_the_same_tokens(executor: Executor, bucket: str, tmp_path: Path) -> None:

@@ -255,8 +255,7 @@ def test_bounds_that_drop_everything_are_refused():
         validate(View, {"clean": content}, Path("params.yaml"))
 
 
-def test_the_stage_writes_metrics_and_two_lines(tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
+def test_the_stage_writes_metrics_and_two_lines(here, capsys):
     Path("in.jsonl").write_bytes(json_lines([{"text": "a"}, {"text": "a"}]))
     values = parameters().model_dump_json()
     runtime = '{"data_engine": "local", "ray_address": null, "store": null}'

@@ -267,8 +267,7 @@ def test_parameters_and_proposals_know_objects(tmp_path: Path, prefix: str) -> N
     assert Corpus.read(Path(), with_raw(prefix)) == Corpus.read(Path(), with_raw(str(tmp_path)))
 
 
-def test_a_stage_sees_that_objects_changed(tmp_path: Path, prefix: str, monkeypatch) -> None:
-    monkeypatch.chdir(tmp_path)
+def test_a_stage_sees_that_objects_changed(here: Path, prefix: str) -> None:
     Path("params.yaml").write_text(f"data: {{raw: '{prefix}'}}\n")
     Path("dvc.yaml").write_text("stages: {clean: {deps: ['${data.raw}'], params: [data]}}\n")
     put(f"{prefix}/a.txt", b"before")

@@ -211,10 +211,9 @@ def test_unreadable_input_is_refused(tmp_path, run):
         run(tmp_path)
 
 
-def test_links_out_of_data_raw_are_refused(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    raw = tmp_path / "raw"
-    cached = tmp_path / "cache on another disk/files/md5/ab" / ("0c" * 15)
+def test_links_out_of_data_raw_are_refused(here):
+    raw = here / "raw"
+    cached = here / "cache on another disk/files/md5/ab" / ("0c" * 15)
     (raw / "deep").mkdir(parents=True)
     (raw / "a.txt").write_text("inside")
     (raw / "deep" / "b.txt").symlink_to("../a.txt")

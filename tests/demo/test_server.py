@@ -237,8 +237,7 @@ def test_address_can_be_opened(host: str, public: bool):
         socket.create_connection((where.hostname, where.port), timeout=60).close()
 
 
-def test_without_a_project_or_models_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.chdir(tmp_path)
+def test_without_a_project_or_models_is_an_error(here: Path):
     with pytest.raises(SystemExit) as refused:
         main(["demo"])
     assert str(refused.value.code).startswith("error: params.yaml is missing in ")

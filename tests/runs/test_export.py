@@ -305,11 +305,8 @@ def test_tokenizer_of_another_model_is_refused(tmp_path: Path):
     assert not (tmp_path / "out").exists()
 
 
-def test_command_exports_a_folder(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-):
-    checkpoint = checkpoint_in(tmp_path, "modern", "bpe")
-    monkeypatch.chdir(tmp_path)
+def test_command_exports_a_folder(here: Path, capsys: pytest.CaptureFixture[str]):
+    checkpoint = checkpoint_in(here, "modern", "bpe")
     main(
         [
             "export",
@@ -321,7 +318,7 @@ def test_command_exports_a_folder(
         ]
     )
     assert "mine" in capsys.readouterr().out
-    assert {path.name for path in (tmp_path / "mine").iterdir()} == {
+    assert {path.name for path in (here / "mine").iterdir()} == {
         "README.md",
         "config.json",
         "generation_config.json",

@@ -68,10 +68,7 @@ def test_another_seed_is_another_corpus() -> None:
 # --- the files
 
 
-def test_stage_writes_json_lines_of_alternating_roles(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
+def test_stage_writes_json_lines_of_alternating_roles(here: Path) -> None:
     Path("params.yaml").write_text("sample: {seed: 0, conversations: 480}\nmodel: {}\n")
     stage.main()
     folder = Path("data/raw/sample")

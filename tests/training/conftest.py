@@ -38,13 +38,6 @@ def tokens(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty current folder outside any repository; its name for DVC, too."""
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
-
-
-@pytest.fixture
 def said(monkeypatch: pytest.MonkeyPatch) -> io.StringIO:
     """What trainings in this process tell people."""
     out = io.StringIO()

@@ -181,12 +181,11 @@ def test_horizon_written_out_continues(tmp_path: Path):
     assert find(store_of(tmp_path / "run", before, 30, 40), now)[0] == 40
 
 
-def test_without_dvc_training_starts_from_scratch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "dvc.lock").touch()
+def test_without_dvc_training_starts_from_scratch(here: Path, monkeypatch: pytest.MonkeyPatch):
+    (here / "dvc.lock").touch()
     monkeypatch.setitem(sys.modules, "dvc.api", None)
     said: list[str] = []
-    store = CheckpointStore(tmp_path / "run")
+    store = CheckpointStore(here / "run")
     fill_from_previous(store, Path("models/gpt"), "0" * 16, said.append)
     assert said
     assert store.steps() == []
