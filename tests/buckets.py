@@ -1,6 +1,5 @@
 """An S3 of our own on this machine."""
 
-import contextlib
 import logging
 import uuid
 from collections.abc import Iterator
@@ -10,10 +9,10 @@ import pytest
 from fsspec.asyn import sync
 
 
-@contextlib.contextmanager
-def own_bucket(name: str) -> Iterator[str]:
-    """The URL of a new bucket, whose name begins with `name`, which this process and those that it
-    starts can reach. Moto keeps one set of buckets for all servers of a process."""
+@pytest.fixture(scope="module")
+def bucket() -> Iterator[str]:
+    """The URL of a new bucket, which this process and those that it starts can reach. Moto keeps
+    one set of buckets for all servers of a process."""
     moto = pytest.importorskip("moto.server")
     s3fs = pytest.importorskip("s3fs")
     logging.getLogger("werkzeug").setLevel(logging.ERROR)
@@ -25,9 +24,9 @@ def own_bucket(name: str) -> Iterator[str]:
         for key in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
             patch.setenv(key, "test")
         patch.setenv("AWS_DEFAULT_REGION", "us-east-1")
-        bucket = f"{name}-{uuid.uuid4().hex}"
-        fsspec.filesystem("s3").mkdir(bucket)
-        yield f"s3://{bucket}"
+        url = f"s3://tests-{uuid.uuid4().hex}"
+        fsspec.filesystem("s3").mkdir(url)
+        yield url
         for opened in s3fs.S3FileSystem._cache.values():
             sync(opened.loop, opened.s3.close)  # else the collector would, in somebody's test
         s3fs.S3FileSystem.clear_instance_cache()

@@ -1,6 +1,5 @@
 """A Ray cluster of our own on this machine."""
 
-import contextlib
 import shutil
 import sys
 import tempfile
@@ -15,10 +14,10 @@ HEAD = NODE | {"include_dashboard": False, "_system_config": {"health_check_peri
 long as ever."""
 
 
-@contextlib.contextmanager
-def own_cluster() -> Iterator[Any]:
-    """Two nodes of one core, with the environment of now; nothing of them is left afterwards, in a
-    folder with a name short enough for sockets."""
+@pytest.fixture(scope="module")
+def cluster(bucket: str) -> Iterator[Any]:
+    """Two nodes of one core that reach the bucket; nothing of them is left afterwards, in a folder
+    with a name short enough for sockets."""
     pytest.importorskip("ray", reason="ray is not installed: pip install -e '.[ray]'")
     cluster_utils: Any = pytest.importorskip("ray.cluster_utils")
     if " " in sys.executable:

@@ -13,10 +13,12 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
+from tests.buckets import bucket
+from tests.clusters import cluster
 from tests.isolation import isolate
 from tests.leftovers import pytest_sessionstart
 
-__all__ = ["pytest_sessionstart"]
+__all__ = ["bucket", "cluster", "pytest_sessionstart"]
 
 # What a script starts in the background ignores Ctrl-C, and so would the processes that tests start
 # to send them one.

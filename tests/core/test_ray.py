@@ -15,8 +15,7 @@ import psutil
 import pytest
 
 import tokenmill
-from tests.buckets import own_bucket
-from tests.clusters import NODE, own_cluster
+from tests.clusters import NODE
 from tests.data.material import parameters
 from tests.tokens.clean_text import PROSE, write_clean
 from tests.tokens.packing import pack_here
@@ -40,19 +39,6 @@ from tokenmill.tokens.train_tokenizer import train_tokenizer
 ray: Any = pytest.importorskip("ray", reason="ray is not installed: pip install -e '.[ray]'")
 
 pytestmark = pytest.mark.slow
-
-
-@pytest.fixture(scope="module")
-def bucket() -> Iterator[str]:
-    with own_bucket("ray") as url:
-        yield url
-
-
-@pytest.fixture(scope="module")
-def cluster(bucket: str) -> Iterator[Any]:
-    """Two nodes that reach the bucket."""
-    with own_cluster() as nodes:
-        yield nodes
 
 
 @pytest.fixture(scope="module")

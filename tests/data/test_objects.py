@@ -14,7 +14,6 @@ from unittest.mock import patch
 import fsspec
 import pytest
 
-from tests.buckets import own_bucket
 from tests.data.material import PACK, json_lines, parameters, parquet
 from tests.tokens.clean_text import PROSE
 from tokenmill.core.errors import UserError
@@ -29,12 +28,6 @@ from tokenmill.formats.raw_text import Objects, changed, raw_text
 from tokenmill.inputs import Inputs
 from tokenmill.planning.fit import Corpus
 from tokenmill.schema import AllParams, check_all, refuse_missing_text
-
-
-@pytest.fixture(scope="module")
-def bucket() -> Iterator[str]:
-    with own_bucket("raw") as url:
-        yield url
 
 
 @pytest.fixture

@@ -1,32 +1,17 @@
 """Raw text in S3, shards in a store there, on a Ray cluster: from the raw text to the answers of a
 trained model, with the bytes of a run on this machine."""
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import fsspec
 import pytest
 
-from tests.buckets import own_bucket
-from tests.clusters import own_cluster
 from tests.pipeline.project import Project
 
+pytest.importorskip("dvc_s3", reason="pip install dvc-s3")
+
 pytestmark = pytest.mark.slow
-
-
-@pytest.fixture
-def bucket() -> Iterator[str]:
-    pytest.importorskip("dvc_s3", reason="pip install dvc-s3")
-    with own_bucket("corpus") as url:
-        yield url
-
-
-@pytest.fixture
-def cluster(bucket: str) -> Iterator[Any]:
-    """Two nodes that reach the bucket."""
-    with own_cluster() as nodes:
-        yield nodes
 
 
 def test_a_run_from_raw_text_in_s3(

@@ -5,7 +5,7 @@ import errno
 import pickle
 import shutil
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import wait
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,6 @@ import fsspec
 import pytest
 from fsspec.implementations.local import LocalFileSystem
 
-from tests.buckets import own_bucket
 from tests.data.material import parameters
 from tests.tokens.clean_text import PROSE
 from tokenmill.core.errors import UserError
@@ -35,12 +34,6 @@ from tokenmill.tokens.train_tokenizer import train_tokenizer
 from tokenmill.tokens.unpack import unpack
 
 AUTO = TokenizeParams(split="auto", val_fraction=0.1)
-
-
-@pytest.fixture(scope="module")
-def bucket() -> Iterator[str]:
-    with own_bucket("store") as url:
-        yield url
 
 
 @pytest.fixture(params=["folder", "s3"])

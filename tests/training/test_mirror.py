@@ -15,7 +15,6 @@ from typing import Any
 
 import pytest
 
-from tests.buckets import own_bucket
 from tests.imports import ROOT
 from tests.training.fork_server import ForkServer
 from tests.training.test_checkpoint import RESUMABLE, filled, found, row, trained
@@ -55,12 +54,6 @@ def fetched(url: Path | str, folder: Path) -> tuple[list[int], list[str]]:
     store = CheckpointStore(folder / "run")
     Mirror(str(url), store, said.append).fetch_better(newest)
     return found(store)[0], said
-
-
-@pytest.fixture(scope="module")
-def bucket() -> Iterator[str]:
-    with own_bucket("mirror") as url:
-        yield url
 
 
 @pytest.fixture(params=["folder", "memory", "s3"])
