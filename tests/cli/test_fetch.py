@@ -51,14 +51,12 @@ def test_an_address_becomes_one_command_of_dvc(
 
 
 def test_dvc_sees_what_a_user_adds_in_a_clone_too(tmp_path: Path) -> None:
-    project, folders = Project(tmp_path / "here"), ("data/raw/books", "models/start/small")
+    project = Project.new(tmp_path / "here", remote=True)
+    folders = ("data/raw/books", "models/start/small")
     for folder in folders:
         (project.root / folder).mkdir(parents=True)
         (project.root / folder / "a.txt").write_text(f"a text in {folder}")
     shutil.copy(ROOT / ".gitignore", project.root)
-    project.run("git", "init", "-q")
-    project.run("dvc", "init", "-q")
-    project.run("dvc", "remote", "add", "-q", "-d", "remote", str(tmp_path / "remote"))
     project.run("dvc", "add", "-q", *folders)
     project.commit()
     project.run("dvc", "push", "-q")
@@ -165,10 +163,7 @@ class Locked(BaseHTTPRequestHandler):
 
 def test_a_password_stays_in_the_local_configuration_of_dvc(tmp_path: Path) -> None:
     """The way that the refusal names."""
-    project = Project(tmp_path / "here")
-    project.root.mkdir()
-    project.run("git", "init", "-q")
-    project.run("dvc", "init", "-q")
+    project = Project.new(tmp_path / "here")
     with ThreadingHTTPServer(("127.0.0.1", 0), Locked) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         address = f"http://127.0.0.1:{server.server_port}"

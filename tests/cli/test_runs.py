@@ -72,9 +72,7 @@ MEASURED = ["metrics/train.json:val_loss", "bits_per_byte", "metrics/eval.json:s
 def project(tmp_path_factory: pytest.TempPathFactory) -> Project:
     """main~1: nothing ran; main: 4 layers; main after a commit of notes only; experiment
     `calm-oxen`: 2 layers; experiment `no-layer`: failed."""
-    project = Project(tmp_path_factory.mktemp("runs"))
-    project.run("git", "init", "-q", "-b", "main")
-    project.run("dvc", "init", "-q")
+    project = Project.new(tmp_path_factory.mktemp("runs"))
     shutil.copy(ROOT / "params.yaml", project.root)
     (project.root / "dvc.yaml").write_text(PIPELINE)
     (project.root / "train.py").write_text(TRAIN)
@@ -266,9 +264,7 @@ def test_a_currency_that_is_not_known_is_null(
 def test_before_the_first_run_the_cells_are_empty(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ):
-    project = Project(tmp_path)
-    project.run("git", "init", "-q", "-b", "main")
-    project.run("dvc", "init", "-q")
+    project = Project.new(tmp_path)
     shutil.copy(ROOT / "params.yaml", project.root)
     (project.root / "dvc.yaml").write_text(PIPELINE)
     project.commit()

@@ -12,11 +12,7 @@ PIPELINE = "stages: {train: {cmd: make, deps: [params.yaml], outs: [models/gpt]}
 
 
 def make_repository(root: Path) -> Path:
-    root.mkdir()
-    repository = Repository(root)
-    repository.run("git", "init", "-q", "-b", "main")
-    repository.run("dvc", "init", "-q")
-    repository.run("dvc", "remote", "add", "-q", "-d", "beside", "../remote")
+    repository = Repository.new(root, remote=True)
     shutil.copy(ROOT / "params.yaml", root)
     (root / "dvc.yaml").write_text(PIPELINE)
     repository.commit()

@@ -22,13 +22,10 @@ from tokenmill.tokens.unpack import unpack
 def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A project whose cache has data of an earlier commit, and whose work tree has newer data; in
     the store are both, and shards of somebody else."""
-    project = Project(tmp_path / "project")
-    project.root.mkdir()
+    project = Project.new(tmp_path / "project")
     (project.root / "data").mkdir()
     (tmp_path / "drive").mkdir()
     shutil.copy(ROOT / "params.yaml", project.root)
-    project.run("git", "init", "-q")
-    project.run("dvc", "init", "-q")
     store = str(tmp_path / "drive")
     clean_into(project.root / "data", store)
     pack_into(project.root / "data", store)

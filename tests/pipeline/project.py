@@ -82,6 +82,17 @@ class Project:
         """The same, but DVC, stages and commands are forked: quick, and nothing to kill."""
         return self.env | {"PATH": f"{forking()}{os.pathsep}{self.env['PATH']}"}
 
+    @classmethod
+    def new(cls, root: Path, *, remote: bool = False) -> "Project":
+        """A git and DVC repository in a folder, with a DVC remote beside it if `remote`."""
+        root.mkdir(parents=True, exist_ok=True)
+        project = cls(root)
+        project.run("git", "init", "-q", "-b", "main")
+        project.run("dvc", "init", "-q")
+        if remote:
+            project.run("dvc", "remote", "add", "-q", "-d", "beside", "../remote")
+        return project
+
     def run(self, *command: str, check: bool = True) -> str:
         """Run a command here; give its output and errors together."""
         code, said = self._run(command, self.forking_env)

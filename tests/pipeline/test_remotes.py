@@ -19,12 +19,10 @@ pytestmark = [
 
 def repository(root: Path) -> Project:
     """A repository with a folder of 20 files under DVC."""
-    project = Project(root)
-    (root / "data").mkdir(parents=True)
+    project = Project.new(root)
+    (root / "data").mkdir()
     for number in range(20):
         (root / "data" / f"{number}.txt").write_text(f"{number}\n" * 10_000)
-    project.run("git", "init", "-q")
-    project.run("dvc", "init", "-q")
     (root / ".dvc/config").write_text("[core]\n    analytics = false\n    remote = server\n")
     project.run("dvc", "add", "-q", "data")
     return project

@@ -60,16 +60,13 @@ def write_models(root: Path, *, seed: int, epochs: int) -> None:
 def make_project(root: Path) -> Project:
     """`HEAD~1` has two epochs, `HEAD` three (and is checked out), the experiment one; a remote lies
     beside."""
-    project = Project(root)
+    project = Project.new(root, remote=True)
     (root / "data/tokenizer").mkdir(parents=True)
     shutil.copy(
         make_tokenizer_file(root.parent / "made", "bpe"), root / "data/tokenizer/tokenizer.json"
     )
     write_text(root / "dvc.yaml", PIPELINE)
     write_text(root / ".gitignore", "/data/tokenizer\n/models\n")
-    project.run("git", "init", "-q", "-b", "main")
-    project.run("dvc", "init", "-q")
-    project.run("dvc", "remote", "add", "-q", "-d", "beside", "../remote")
     for seed, epochs in ((1, 2), (2, 3)):
         write_models(root, seed=seed, epochs=epochs)
         project.run("dvc", "commit", "-f", "-q")

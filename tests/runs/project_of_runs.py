@@ -56,11 +56,7 @@ def make_project(root: Path) -> Project:
     HEAD~2: nothing ran; HEAD~1: one epoch, other text; HEAD: three epochs; experiment `calm-oxen`:
     other tokenizer.
     """
-    root.mkdir()
-    project = Project(root)
-    project.run("git", "init", "-q", "-b", "main")
-    project.run("dvc", "init", "-q")
-    project.run("dvc", "remote", "add", "-q", "-d", "beside", "../remote")
+    project = Project.new(root, remote=True)
     (root / ".gitignore").write_text("/data\n/reports\n")
     project.commit()
     write_run(root, epochs=1, prompts=slice(2), clean="other text")
