@@ -6,10 +6,15 @@ device, but no values.
 
 import ctypes
 import importlib.util
+import json
 import os
 import shutil
 import subprocess
+import sys
 from pathlib import Path
+from typing import Any
+
+from tests.imports import ROOT
 
 SOURCE = Path(__file__).with_name("fake_cuda.cpp")
 COMPILER = shutil.which("g++")
@@ -32,3 +37,18 @@ def load(folder: Path) -> None:
     if not library.exists():
         subprocess.run([COMPILER or "g++", SOURCE, *options, *libraries], check=True)
     ctypes.CDLL(str(library), mode=os.RTLD_GLOBAL)
+
+
+def printed(*arguments: str, **variables: str) -> list[Any]:
+    """The JSON in each line that `python ARGUMENTS` prints."""
+    path = f"{ROOT / 'src'}{os.pathsep}{ROOT}"
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", *arguments],
+        cwd=ROOT,
+        env=os.environ | {"PYTHONPATH": path} | variables,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return [json.loads(line) for line in done.stdout.splitlines()]

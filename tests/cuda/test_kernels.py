@@ -2,17 +2,12 @@
 
 import importlib.util
 import itertools
-import json
-import os
-import subprocess
-import sys
 from operator import itemgetter
 from pathlib import Path
 
 import pytest
 
 from tests.cuda import fake
-from tests.imports import ROOT
 
 MOST_REGISTERS = 168
 """A thread has at most 255. Blocks of 12 warps of so many fill a multiprocessor's 65,536."""
@@ -28,18 +23,14 @@ pytestmark = [
 
 
 def test_every_kernel_of_a_step_compiles_and_spills_nothing(shim: Path, tmp_path: Path):
-    environment = os.environ | {
-        "PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}",
-        "TORCHINDUCTOR_CACHE_DIR": str(tmp_path / "inductor"),
-        "TRITON_CACHE_DIR": str(tmp_path / "triton"),
-        "TRITON_DUMP_PTXAS_LOG": "1",
-    }
-    command = [sys.executable, "-W", "ignore", "-m", "tests.cuda.kernels", str(shim)]
-    done = subprocess.run(
-        command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False
+    rows = fake.printed(
+        "-m",
+        "tests.cuda.kernels",
+        str(shim),
+        TORCHINDUCTOR_CACHE_DIR=str(tmp_path / "inductor"),
+        TRITON_CACHE_DIR=str(tmp_path / "triton"),
+        TRITON_DUMP_PTXAS_LOG="1",
     )
-    assert done.returncode == 0, done.stderr
-    rows = [json.loads(line) for line in done.stdout.splitlines()]
     for card, architecture in itertools.product(("H100", "A100", "T4"), ("gpt2", "modern")):
         of_step = [
             row for row in rows if (row["card"], row["architecture"]) == (card, architecture)

@@ -2,16 +2,12 @@
 this was written."""
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 import torch
 
 from tests.cuda import fake
-from tests.imports import ROOT
 from tokenmill.model.config import ModelConfig
 from tokenmill.training.size import memory
 
@@ -48,13 +44,7 @@ for each in json.loads(options):
 @pytest.fixture(scope="module")
 def planned(shim: Path) -> list[dict[str, float]]:
     """What it prints of STEP and of CHATS."""
-    environment = os.environ | {"PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}"}
-    command = [sys.executable, "-W", "ignore", "-c", PROGRAM, str(shim), json.dumps([STEP, CHATS])]
-    done = subprocess.run(
-        command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stderr
-    return [json.loads(line) for line in done.stdout.splitlines()]
+    return fake.printed("-c", PROGRAM, str(shim), json.dumps([STEP, CHATS]))
 
 
 @pytest.mark.skipif(
