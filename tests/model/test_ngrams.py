@@ -7,7 +7,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.model.small import small_config
+from tests.model.small import small_config, with_noise
 from tokenmill.model.config import ATTENTION_SCALE
 from tokenmill.model.gpt import GPT, KVCache, build
 from tokenmill.model.modern import NanoChat
@@ -23,11 +23,7 @@ VOCABULARY = 1000
 def drawn(vocab_size: int = VOCABULARY) -> GPT:
     """A model whose rows are random, as wide as its embeddings."""
     model = build(small_config("speedrun", vocab_size=vocab_size), seed=1)
-    draws = torch.Generator().manual_seed(2)
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.add_(torch.randn(parameter.shape, generator=draws), alpha=0.2)
-    return model.eval()
+    return with_noise(model, seed=2, scale=0.2).eval()
 
 
 def some_ids(seed: int, vocab_size: int = VOCABULARY) -> torch.Tensor:

@@ -9,7 +9,7 @@ import torch
 
 from stages import report as stage
 from tests.evaluation.trained import make_tokenizer_file
-from tests.model.small import small_config
+from tests.model.small import small_config, with_noise
 from tests.reports.data_material import DOCUMENTS, HOSTILE
 from tests.reports.run_material import prepare
 from tokenmill.core.files import sha256_of, write_json
@@ -73,10 +73,8 @@ def write_models(root: Path, architecture: str) -> None:
 
 def noisy(model: GPT, seed: int) -> GPT:
     """No weight is zero, the model prefers some tokens clearly, and float16 holds its weights."""
-    draws = torch.Generator().manual_seed(seed)
     with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.add_(torch.randn(parameter.shape, generator=draws), alpha=0.4)
+        for parameter in with_noise(model, seed=seed, scale=0.4).parameters():
             parameter.copy_(parameter.half().float())
     return model
 

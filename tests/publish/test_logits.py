@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from tests.model.small import config_of
+from tests.model.small import config_of, with_noise
 from tests.publish.node import Node, needs_node
 from tokenmill.core.errors import UserError
 from tokenmill.evaluation.generate import candidate_probabilities, generate
@@ -25,11 +25,7 @@ EXACT = 2e-5
 
 def small_model(architecture: str, **changes: Any) -> GPT:
     """A model in which no weight is zero and whose logits have a standard deviation of about 1."""
-    model = build(config_of(architecture, **changes), seed=3)
-    draws = torch.Generator().manual_seed(1)
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.add_(torch.randn(parameter.shape, generator=draws), alpha=0.1)
+    model = with_noise(build(config_of(architecture, **changes), seed=3), seed=1, scale=0.1)
     return model.eval()
 
 
