@@ -215,32 +215,16 @@ def _answer(folder: Path) -> None:
 
 
 def _save_model(folder: Path) -> None:
-    """A small model with fresh weights and a tokenizer of bytes."""
-    from tokenizers import Tokenizer, decoders, models, pre_tokenizers  # noqa: PLC0415
-
-    from tokenmill.formats.tokenizer import SPECIAL_TOKENS, add_special_tokens  # noqa: PLC0415
-    from tokenmill.model.config import ModelConfig  # noqa: PLC0415
+    """A small model with fresh weights and its tokenizer."""
+    from tests.evaluation.trained import make_tokenizer_file  # noqa: PLC0415 (seconds of PyTorch)
+    from tests.model.small import small_config  # noqa: PLC0415
+    from tokenmill.formats.tokenizer import read_tokenizer  # noqa: PLC0415
     from tokenmill.model.gpt import build  # noqa: PLC0415
     from tokenmill.model.huggingface import save_weights  # noqa: PLC0415
 
-    alphabet = [*SPECIAL_TOKENS, *sorted(pre_tokenizers.ByteLevel.alphabet())]
-    tokenizer = Tokenizer(
-        models.BPE(vocab={char: number for number, char in enumerate(alphabet)}, merges=[])
-    )
-    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    tokenizer.decoder = decoders.ByteLevel()
-    add_special_tokens(tokenizer)
-    (folder / "tokenizer.json").write_text(tokenizer.to_str(), encoding="utf-8")
-    config = {
-        "architecture": "modern",
-        "n_layer": 2,
-        "n_head": 2,
-        "n_embd": 16,
-        "context_length": 64,
-        "dropout": 0.0,
-    }
-    model = ModelConfig.model_validate(config | {"vocab_size": len(alphabet)})
-    save_weights(build(model, seed=0), folder)
+    vocab_size = read_tokenizer(make_tokenizer_file(folder, "bpe")).vocab_size
+    config = small_config("modern", context_length=64, vocab_size=vocab_size)
+    save_weights(build(config, seed=0), folder)
 
 
 if __name__ == "__main__":
