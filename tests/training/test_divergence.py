@@ -10,7 +10,7 @@ import safetensors.torch
 import torch
 from torch import Tensor
 
-from tests.training.tiny import digest, run, train_params, workload
+from tests.training.tiny import checkpoints, digest, run, train_params, workload
 from tokenmill.core.errors import UserError
 from tokenmill.model.gpt import GPT
 from tokenmill.training.checkpoint import Checkpoint
@@ -25,10 +25,6 @@ EXPLODING: dict[str, Any] = {
     "schedule": {"warmup_steps": 1000},
     "epochs": 4,
 }
-
-
-def checkpoints(here: Path) -> list[int]:
-    return sorted(int(path.name[5:]) for path in here.glob(".resume/*/step-*"))
 
 
 def diverged(tokens: Path, output: Path, **changes: Any) -> str:

@@ -17,6 +17,7 @@ import torch
 from tests.training.tiny import (
     CONTEXT,
     VOCABULARY,
+    checkpoints,
     digest,
     model_config,
     run,
@@ -33,10 +34,6 @@ from tokenmill.training import async_checkpoint, loop
 from tokenmill.training import run as run_module
 from tokenmill.training.checkpoint import fingerprint
 from tokenmill.training.history import RunState, StepRow, ValidationRow
-
-
-def checkpoints(here: Path) -> list[int]:
-    return sorted(int(path.name[5:]) for path in here.glob(".resume/*/step-*"))
 
 
 def test_run_learns_and_writes_all_its_files(here: Path, tokens: Path):

@@ -162,6 +162,11 @@ def digest(folder: Path) -> dict[str, str]:
     }
 
 
+def checkpoints(root: Path) -> list[int]:
+    """The steps of all checkpoints."""
+    return sorted(int(path.name[5:]) for path in root.glob(".resume/*/step-*"))
+
+
 def history(root: Path) -> list[float]:
     """Every number that the finished run in `root` tells: losses and gradient norms."""
     state = json.loads(max((root / "model" / "resume").glob("*/state.json")).read_text())["state"]
