@@ -17,6 +17,7 @@ import pytest
 import tokenmill
 from tests.clusters import NODE
 from tests.data.material import parameters
+from tests.folders import contents
 from tests.tokens.clean_text import PROSE, write_clean
 from tests.tokens.packing import pack_here
 from tests.tokens.test_store import clean_into, index_into, pack_into
@@ -177,10 +178,6 @@ def test_a_store_gives_the_same_tokens(executor: Executor, bucket: str, tmp_path
     assert contents(tmp_path / "ray" / "tokens") == contents(tmp_path / "local" / "tokens")
     assert [path.name for path in (tmp_path / "ray" / "clean").iterdir()] == ["store.json"]
     assert (tmp_path / "ray" / "packed" / "store.json").exists()
-
-
-def contents(folder: Path) -> dict[str, bytes]:
-    return {path.name: path.read_bytes() for path in folder.iterdir()}
 
 
 def test_a_group_and_what_takes_its_values_run_on_one_node(executor: Executor) -> None:

@@ -9,6 +9,7 @@ import xxhash
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.folders import contents
 from tests.shards import write_shards
 from tokenmill.core.errors import UserError
 from tokenmill.formats import shards
@@ -19,10 +20,6 @@ def documents(texts: Sequence[str]) -> pl.DataFrame:
     return pl.DataFrame(
         {"text": texts, "source": ["a.txt"] * len(texts), "id": ids}, schema=shards.SCHEMA
     )
-
-
-def contents(folder: Path) -> dict[str, bytes]:
-    return {path.name: path.read_bytes() for path in folder.iterdir()}
 
 
 @given(

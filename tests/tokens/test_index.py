@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.folders import contents
 from tests.imports import ROOT
 from tests.tokens.packing import index_here
 from tests.waiting import wait_for
@@ -44,11 +45,6 @@ module.build_index(
     max_tokens=10**9,
 )
 """
-
-
-def contents(folder: Path) -> dict[str, bytes]:
-    """The files of a folder."""
-    return {path.name: path.read_bytes() for path in folder.iterdir()}
 
 
 @pytest.mark.parametrize("split", SPLITS, ids=lambda split: split.split)

@@ -16,6 +16,7 @@ import zstandard
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from tests.folders import contents
 from tests.tokens.clean_text import PROSE, write_clean
 from tests.tokens.packing import pack_here
 from tokenmill.core.errors import UserError
@@ -43,10 +44,6 @@ from tokenmill.tokens.unpack import unpack
 Corpus = Callable[..., Path]
 HASH = TokenizeParams(split="hash", val_fraction=0.3)
 TAIL = TokenizeParams(split="tail", val_fraction=0.3)
-
-
-def packed_bytes(folder: Path) -> dict[str, bytes]:
-    return {path.name: path.read_bytes() for path in sorted(folder.iterdir())}
 
 
 def documents(tokens: Path, tokenizer_file: Path, split: Split) -> list[str]:
@@ -121,7 +118,7 @@ def test_auto_is_hash_where_no_name_tells_the_splits_apart(
     clean = corpus(PROSE, sources=[source] * len(PROSE))
     for split in ("auto", "hash"):
         pack_here(clean, bpe_file, tmp_path / split, TokenizeParams(split=split, val_fraction=0.3))
-    assert packed_bytes(tmp_path / "auto") == packed_bytes(tmp_path / "hash")
+    assert contents(tmp_path / "auto") == contents(tmp_path / "hash")
 
 
 def test_few_long_documents_are_split_inside(
@@ -251,7 +248,7 @@ def test_reference_encoder_packs_the_same_bytes(
         encoder, "build_gigatoken", lambda _: lambda _: (np.zeros(0), np.zeros(1000, int))
     )
     pack_here(prose, bpe_file, tmp_path / "slow", HASH)
-    assert packed_bytes(tmp_path / "fast") == packed_bytes(tmp_path / "slow")
+    assert contents(tmp_path / "fast") == contents(tmp_path / "slow")
     assert "slower than gigatoken, because the two disagree" in capsys.readouterr().out
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.folders import contents
 from tests.imports import ROOT
 from tests.tokens.clean_text import PROSE, write_clean
 from tests.tokens.packing import pack_here, results_of
@@ -49,10 +50,6 @@ def encoded(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         lambda item, *more: names.append(item.shard.path.name) or encode(item, *more),
     )
     return names
-
-
-def contents(folder: Path) -> dict[str, bytes]:
-    return {path.name: path.read_bytes() for path in folder.iterdir()}
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows has no kill -9")

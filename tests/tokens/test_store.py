@@ -16,6 +16,7 @@ import pytest
 from fsspec.implementations.local import LocalFileSystem
 
 from tests.data.material import parameters
+from tests.folders import contents
 from tests.tokens.clean_text import PROSE
 from tokenmill.core.errors import UserError
 from tokenmill.data import shard_writer
@@ -99,10 +100,6 @@ def index_into(folder: Path, params: TokenizeParams = AUTO) -> None:
         split=params,
         max_tokens=10**6,
     )
-
-
-def contents(folder: Path) -> dict[str, bytes]:
-    return {path.name: path.read_bytes() for path in folder.iterdir()}
 
 
 @pytest.mark.parametrize("split", ["auto", "tail"])

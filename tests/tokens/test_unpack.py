@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import zstandard
 
+from tests.folders import contents
 from tests.tokens.packing import pack_here
 from tokenmill.core.errors import UserError
 from tokenmill.tokens import unpack as unpack_module
@@ -61,12 +62,12 @@ def content_of(shard: bytes) -> bytes:
 def test_damaged_file_is_refused_and_old_tokens_stay(
     damage, message: str, packed: Path, tokens: Path
 ) -> None:
-    before = {path.name: path.read_bytes() for path in tokens.iterdir()}
+    before = contents(tokens)
     edit(packed / "part-00000.zst", damage)
     with pytest.raises(UserError, match=message) as caught:
         unpack(packed, tokens)
     assert "part-00000.zst" in str(caught.value)
-    assert {path.name: path.read_bytes() for path in tokens.iterdir()} == before
+    assert contents(tokens) == before
     assert not list(tokens.parent.glob(".tokens*"))
 
 
