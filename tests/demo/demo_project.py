@@ -11,17 +11,16 @@ from tests.evaluation.trained import make_tokenizer_file
 from tests.imports import ROOT
 from tests.model.small import small_config
 from tests.pipeline.project import Project, change_params
+from tests.runs.finished import write_manifest
 from tests.tokens.clean_text import write_clean
 from tests.tokens.packing import index_here
-from tests.training.tiny import train_params
-from tokenmill.core.files import sha256_of, write_json
+from tokenmill.core.files import write_json
 from tokenmill.core.paths import MODEL, TOKENIZER, TOKENS, TRAIN_METRICS
 from tokenmill.formats.tokenizer import read_tokenizer
 from tokenmill.model.config import ModelConfig
 from tokenmill.model.gpt import build
 from tokenmill.model.gpt2 import GPT2
 from tokenmill.model.huggingface import WEIGHTS, save_weights
-from tokenmill.model.manifest import FORMAT, MANIFEST, Manifest, TrainedWith
 from tokenmill.tokens.params import TokenizeParams
 
 RECITED = (
@@ -72,19 +71,7 @@ def write_run(root: Path, *, epochs: int, seed: int) -> None:
         folder = root / MODEL / f"epoch-{epoch}"
         folder.mkdir(parents=True)
         save_weights(model, folder)
-    manifest = Manifest(
-        format_version=FORMAT,
-        fingerprint="0" * 16,
-        model=config,
-        train=TrainedWith.model_validate(train_params(epochs=epochs).model_dump()),
-        parameters=1,
-        epochs=epochs,
-        weights=[
-            sha256_of(root / MODEL / f"epoch-{epoch}" / WEIGHTS) for epoch in range(1, epochs + 1)
-        ],
-        tokenizer_sha256=read_tokenizer(root / TOKENIZER).sha256,
-    )
-    write_json(root / MODEL / MANIFEST, manifest.model_dump())
+    write_manifest(root, config, epochs=epochs)
     measured = {"epoch": epochs, "steps": 1, "tokens": 1, "parameters": 1, "val_loss": 1.0 + seed}
     write_json(root / TRAIN_METRICS, measured)
 

@@ -8,10 +8,12 @@ from tests.evaluation.trained import make_tokenizer_file
 from tests.pipeline.project import Project
 from tests.training.tiny import model_config, train_params
 from tokenmill.core.files import sha256_of, write_json, write_text
+from tokenmill.core.paths import MODEL, TOKENIZER
 from tokenmill.formats.tokenizer import read_tokenizer
+from tokenmill.model.config import ModelConfig
 from tokenmill.model.gpt import build
 from tokenmill.model.huggingface import save_weights
-from tokenmill.model.manifest import WEIGHTS, Manifest, TrainedWith
+from tokenmill.model.manifest import FORMAT, MANIFEST, WEIGHTS, Manifest, TrainedWith
 from tokenmill.training.history import EpochRow, train_metrics, write_rows
 
 EXPERIMENT = "blest-jube"
@@ -38,23 +40,25 @@ def write_models(root: Path, *, seed: int, epochs: int) -> None:
         save_weights(model, root / f"models/gpt/epoch-{epoch}")
         loss = 5.0 - seed / 10 - epoch
         rows.append(EpochRow(epoch, epoch, 100 * epoch, 0.1, loss, loss, 1.0, 1.0))
+    write_manifest(root, config, epochs=epochs)
+    write_text(root / "models/gpt/resume/step-1/optimizer.bin", f"much of {seed}")
+    write_rows(root / "metrics/history.csv", EpochRow, rows)
+    write_json(root / "metrics/train.json", train_metrics(rows[-1], parameters=1))
+
+
+def write_manifest(root: Path, config: ModelConfig, *, epochs: int) -> None:
+    """What training writes beside the weights of its epochs, by them and the tokenizer."""
     manifest = Manifest(
-        format_version=1,
-        fingerprint="none",
+        format_version=FORMAT,
+        fingerprint="0" * 16,
         model=config,
         train=TrainedWith.model_validate(train_params(epochs=epochs).model_dump()),
         parameters=1,
         epochs=epochs,
-        weights=[
-            sha256_of(root / f"models/gpt/epoch-{epoch}" / WEIGHTS)
-            for epoch in range(1, epochs + 1)
-        ],
-        tokenizer_sha256=tokenizer.sha256,
+        weights=[sha256_of(root / MODEL / f"epoch-{n}" / WEIGHTS) for n in range(1, epochs + 1)],
+        tokenizer_sha256=read_tokenizer(root / TOKENIZER).sha256,
     )
-    write_json(root / "models/gpt/manifest.json", manifest.model_dump())
-    write_text(root / "models/gpt/resume/step-1/optimizer.bin", f"much of {seed}")
-    write_rows(root / "metrics/history.csv", EpochRow, rows)
-    write_json(root / "metrics/train.json", train_metrics(rows[-1], parameters=1))
+    write_json(root / MODEL / MANIFEST, manifest.model_dump())
 
 
 def make_project(root: Path) -> Project:
