@@ -109,6 +109,17 @@ def test_excluded_time_counts_in_the_cost_but_not_the_rate(tmp_path: Path):
     assert 0 < 100 / rate <= timing.total.seconds - 0.2
 
 
+def test_an_interval_has_its_own_seconds_and_tokens(monkeypatch: pytest.MonkeyPatch):
+    now = 10.0
+    monkeypatch.setattr(time, "perf_counter", lambda: now)
+    timing = Timing(None, tokens=0, prices=FREE)
+    now = 12.0
+    assert timing.interval(step=1, tokens=100) == 50
+    now = 15.0
+    assert timing.interval(step=2, tokens=400) == 100
+    assert timing.total.seconds == 5
+
+
 def test_without_a_folder_times_are_counted_but_not_written(tmp_path: Path):
     timing = Timing(None, tokens=0, prices=FREE)
     timing.interval(step=1, tokens=10)
