@@ -106,17 +106,18 @@ def test_an_answer_is_right_by_bytes_by_sum_or_by_greed() -> None:
         Item(context="", choices=["a", "bbbb", "é"], gold=1),
         Item(context="", choices=["no"], gold=0),
         Item(context="", choices=["yes"], gold=0),
+        Item(context="", choices=["a", "bb"], gold=1),
     ]
-    sums = np.array([-2.0, -4.0, -2.0, -4.0, -1.5, -9.0, -0.75])
-    greedy = np.array([True, False, True, False, False, False, True])
-    questions = Questions(items, [[0]] * 7, np.ones(7), left_out=0, cut=0, unknown="")
+    sums = np.array([-2.0, -3.0, -2.0, -4.0, -1.5, -9.0, -0.75, -3.0, -2.0])
+    greedy = np.array([True, False, True, False, False, False, True, False, False])
+    questions = Questions(items, [[0]] * 9, np.ones(9), left_out=0, cut=0, unknown="")
     found = marks(questions, sums, greedy)
-    assert found[:, 0].tolist() == [0, 0, 0, 1], "-1.5 over two bytes is more than -4 over four"
-    assert found[:, 1].tolist() == [1, 0, 0, 1]
-    bits = [2 / 1, 4 / 4, 9 / 2, 0.75 / 3]
+    assert found[:, 0].tolist() == [0, 0, 0, 1, 1], "-1.5 over two bytes is more than -4 over four"
+    assert found[:, 1].tolist() == [1, 0, 0, 1, 1]
+    bits = [2 / 1, 4 / 4, 9 / 2, 0.75 / 3, 2 / 2]
     assert found[:, 2] == pytest.approx([nats / math.log(2) for nats in bits])
-    assert questions.chance == pytest.approx((1 / 2 + 1 / 3 + 0 + 0) / 4)
-    last_words = Questions(items[2:], [[0]] * 2, np.ones(2), left_out=0, cut=0, unknown="")
+    assert questions.chance == pytest.approx((1 / 2 + 1 / 3 + 0 + 0 + 1 / 2) / 5)
+    last_words = Questions(items[2:4], [[0]] * 2, np.ones(2), left_out=0, cut=0, unknown="")
     assert last_words.chance is None
 
 
@@ -175,13 +176,13 @@ def write_items(name: str, items: list[dict[str, Any]]) -> None:
 
 OWN = [
     {"context": "count?", "choices": ["one two", "two"], "gold": 0},
-    {"context": "one" * 40, "choices": ["two", "one two", "count"], "gold": 2},
+    {"context": "o" * 58, "choices": ["two", "one two", "count"], "gold": 2},
     {"context": "ZZone", "choices": [" two", "two"], "gold": 1},
     {"context": "one", "choices": [" ZZ", "two"], "gold": 1},
     {"context": "one", "choices": ["two" * 30, "two"], "gold": 1},
 ]
-"""A whole one, one whose context is cut, and one with unknown characters; the last two cannot be
-asked."""
+"""A whole one, one whose context is cut by a token, and one with unknown characters; the last two
+cannot be asked."""
 
 
 def run(**changes: Any) -> Any:
@@ -206,7 +207,7 @@ def test_what_does_not_fit_is_counted(project: Path) -> None:
     questions = as_questions(
         [Item.model_validate(item) for item in OWN], tokenizer, context_length=64
     )
-    assert [len(ids) for ids in questions.rows] == [14, 10, 65, 65, 65, 8, 7]
+    assert [len(ids) for ids in questions.rows] == [14, 10, 62, 65, 64, 8, 7]
     assert questions.rows[0][0] == tokenizer.eot_id
     assert tokenizer.decode(questions.rows[5][1:]) == "one two"
 

@@ -1,5 +1,6 @@
 """Readers of token files get what the metadata describes, or a sentence."""
 
+import hashlib
 import json
 import shutil
 from collections.abc import Callable
@@ -15,8 +16,12 @@ from tokenmill.formats.token_file import (
     Part,
     SourceRun,
     Split,
+    check_numbers,
+    check_tokenizer,
     open_tokens,
+    packed_dtype,
     read_metadata,
+    too_short,
 )
 
 
@@ -151,3 +156,27 @@ def test_ids_outside_the_vocabulary_are_refused(tokens: Path) -> None:
     )
     with pytest.raises(UserError, match=r"outside 0 … 1"):
         open_tokens(tokens, "val")
+
+
+@pytest.mark.parametrize("ids", [[-1, 0], [0, 2]])
+def test_ids_just_outside_the_vocabulary_are_refused(ids: list[int], tmp_path: Path) -> None:
+    numbers = np.array(ids, dtype="<i4")
+    sha256 = hashlib.sha256(numbers.data).hexdigest()
+    with pytest.raises(UserError, match="outside 0 … 1"):
+        check_numbers(tmp_path, numbers, sha256, bound=2)
+
+
+def test_packed_ids_are_narrow_while_the_largest_fits() -> None:
+    assert packed_dtype(np.iinfo(np.uint16).max + 1) == "<u2"
+    assert packed_dtype(np.iinfo(np.uint16).max + 2) == "<i4"
+
+
+def test_a_sequence_takes_a_token_more_than_its_context() -> None:
+    assert too_short(8, 8)
+    assert too_short(9, 8) is None
+
+
+def test_tokens_of_another_tokenizer_are_refused(tokens: Path) -> None:
+    check_tokenizer(tokens, Path("tokenizer.json"), read_metadata(tokens).tokenizer_sha256)
+    with pytest.raises(UserError, match="did not make the tokens"):
+        check_tokenizer(tokens, Path("tokenizer.json"), "f" * 64)
