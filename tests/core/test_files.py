@@ -36,6 +36,18 @@ def test_failed_write_leaves_the_old_file(tmp_path: Path) -> None:
     assert [each.name for each in path.parent.iterdir()] == ["a.txt"]
 
 
+def test_a_file_is_on_the_disk_before_it_has_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "a.txt"
+    found = list[tuple[int, bool]]()
+    monkeypatch.setattr(
+        os, "fsync", lambda file: found.append((os.fstat(file).st_size, path.exists()))
+    )
+    files.write_text(path, "text")
+    assert found == [(4, False)]
+
+
 def test_a_copy_leaves_the_other_names_of_a_file_alone(tmp_path: Path) -> None:
     source, target, other = (tmp_path / name for name in ("source", "target", "other"))
     source.write_text("new")
