@@ -109,6 +109,7 @@ def test_each_packed_chat_is_whole_and_once():
                 assert not any(ids)
                 assert (targets[row, here] == IGNORED).all()
     assert not whole
+    assert (targets != IGNORED).any(axis=1).all(), "each sequence has a chat"
     assert len(layers) <= 1.1 * sum(size - 1 for size in sizes) / 16 + 1
 
 
@@ -122,6 +123,9 @@ def test_a_hash_chooses_what_is_held_out(tmp_path: Path, tokenizer: TextTokenize
     found = read_chats(clean, tokenizer, context_length=64, held_out=0.25)
     assert found["train"].chats + found["val"].chats == 400
     assert 70 <= found["val"].chats <= 130
+    for split in found.values():
+        text_tokens = split.answer_tokens - split.chats  # without the end of each turn
+        assert split.bytes_per_token == split.answer_bytes / text_tokens
     fewer = write_clean(tmp_path / "fewer", [exchange(number) for number in range(0, 400, 2)])
     assert (
         read_chats(fewer, tokenizer, context_length=64, held_out=0.25)["val"].chats
@@ -157,6 +161,23 @@ def test_long_chats_are_cut_and_counted(tmp_path: Path, tokenizer: TextTokenizer
         assert split.answer_tokens == (split.layers[:, 1] != IGNORED).sum()
         assert split.answer_bytes > 0
         assert all(len(tokenizer.encode_document(text)) <= 41 for text in split.examples)
+
+
+def test_the_token_behind_the_context_is_a_target(tmp_path: Path, tokenizer: TextTokenizer):
+    late = render_chat([("user", "why " * 99), ("assistant", "So.")])
+    clean = write_clean(tmp_path / "clean", [*map(exchange, range(40)), late])
+
+    def without(context_length: int) -> tuple[int, int]:
+        """The numbers of chats that are left out, and that are cut."""
+        found = read_chats(clean, tokenizer, context_length=context_length, held_out=0.2).values()
+        return sum(split.left_out for split in found), sum(split.cut for split in found)
+
+    chat = encode(late, tokenizer)
+    first, tokens = int(chat.answers.argmax()), len(chat.ids)
+    assert without(first - 1) == (1, 0)
+    assert without(first) == (0, 1)
+    assert without(tokens - 2) == (0, 1)
+    assert without(tokens - 1) == (0, 0)
 
 
 @pytest.mark.parametrize("context_length", [40, 41, 42])
