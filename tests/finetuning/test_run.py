@@ -207,6 +207,9 @@ def test_more_base_text_than_there_is_is_refused(tmp_path: Path):
 def test_lora_keeps_the_adapter_of_each_epoch(
     base: Path, here: Path, monkeypatch: pytest.MonkeyPatch
 ):
+    def epochs_of(machine: str) -> dict[str, str]:
+        return digest(next((here / machine).glob(".resume/*/epochs")))
+
     (here / "mirror").mkdir()
     place = {"checkpoint": {"mirror": str(here / "mirror")}}
     tune(base, here / "one", monkeypatch, "lora", runtime=place)
@@ -225,6 +228,7 @@ def test_lora_keeps_the_adapter_of_each_epoch(
     for other in ("two", "three"):
         tune(base, here / other, monkeypatch, "lora", runtime=place)
         assert digest(here / other / "model") == found
+        assert epochs_of(other) == epochs_of("one")
         next((here / "mirror").glob(f"*/weights/*/{EPOCH_ADAPTER}")).write_bytes(b"")
 
 
