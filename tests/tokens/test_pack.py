@@ -425,7 +425,8 @@ def test_summary_counts_tokens_and_bytes(prose: Path, bpe_file: Path, tmp_path: 
     assert numbers["bytes_per_token"] == pytest.approx(
         sum(len(text.encode()) for text in PROSE) / (tokens - len(PROSE)), abs=1e-4
     )
-    assert numbers["compression_ratio"] > 1
+    packed = sum(path.stat().st_size for path in tmp_path.glob("part-*.zst"))
+    assert numbers["compression_ratio"] == pytest.approx(4 * tokens / packed, abs=1e-3)
 
 
 def test_zstd_has_a_checksum(prose: Path, bpe_file: Path, tmp_path: Path) -> None:

@@ -50,7 +50,6 @@ def test_hash_of_the_weights_is_in_the_fingerprint(start: Path, here: Path):
     other = run(here / "tokens", here / "model", start=start, epochs=1).manifest
     assert len({scratch.fingerprint, found.fingerprint, other.fingerprint}) == 3
     assert scratch.start_sha256 is None
-    assert scratch.start_sha256 is None
 
 
 def test_stopped_run_ends_with_the_same_bytes(start: Path, here: Path):
