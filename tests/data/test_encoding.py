@@ -13,6 +13,7 @@ from tokenmill.data.encoding import (
     byte_order,
     decide,
     decode,
+    has_plain_lines,
     mark_json_damage,
     mark_json_stream_damage,
     utf8,
@@ -58,6 +59,17 @@ def test_text_in_another_encoding_than_the_named_one_is_refused(
     source = file_of(data, tmp_path, encoding)
     with pytest.raises(UserError, match=r"data\.encoding"):
         list(utf8([data], source, Tally()))
+
+
+@pytest.mark.parametrize(
+    ("encoding", "are_plain"), [("auto", True), ("utf-8", True), ("utf-16-le", False)]
+)
+def test_lines_of_a_named_encoding_are_not_decoded_alone(
+    tmp_path: Path, encoding: str, are_plain: bool
+):
+    """`上` has the byte of a line break in UTF-16, and nothing tells a file of it from others."""
+    data = ("上" * 9).encode("utf-8" if are_plain else encoding)
+    assert has_plain_lines(file_of(data, tmp_path, encoding)) is are_plain
 
 
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "utf-32"])

@@ -16,7 +16,7 @@ from tokenmill.data.dedup import SeenNearDuplicates, bands_and_rows, signatures
 from tokenmill.data.params import NearDuplicateParams
 
 PARAMS = NearDuplicateParams(enabled=True, threshold=0.8, permutations=128, ngram=5)
-TEXT = st.text("ab1 AÉŒ.,“—\n\t中ไ。", max_size=60)
+TEXT = st.text("abz19 `{/:AÉŒ.,“—\n\t中ไ。", max_size=60)
 KEYS = st.lists(st.tuples(st.integers(0, 9), st.integers(10, 19), st.integers(20, 29)), max_size=12)
 
 

@@ -280,6 +280,7 @@ def test_tokens_of_another_run_are_known_as_such(run_before: Path, change: str):
     given = planned(run_before, *TINY, change, tokens=10_000, hardware=["T4"])
     assert (given.work.tokens, given.work.config.vocab_size) == (10_000, 1024)
     assert not given.has_other_tokens
+    assert planned(run_before, *TINY, change, vocab_size=512, hardware=["T4"]).has_other_tokens
     with pytest.raises(UserError, match="dvc repro unpack"):
         planned(run_before, *TINY, change, "data.mixture={a: 2}", hardware=["T4"])
 
