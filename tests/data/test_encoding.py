@@ -292,6 +292,7 @@ def test_a_damaged_byte_hides_no_encoding(language: str, encoding: str) -> None:
         ("Größe".encode(), "utf-8"),
         ("naïve café".encode() + b" \xe2\x82", "utf-8"),
         ("Größe".encode("cp1252"), "cp1252"),
+        ("fiancée and résumé".encode("cp1252"), "cp1252"),
         (b"it\x92s", "cp1252"),
     ],
 )
