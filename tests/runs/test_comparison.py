@@ -15,6 +15,8 @@ from tests.runs.project_of_runs import write_run
 from tests.terminal import Terminal
 from tokenmill.cli.compare import print_comparison, render_page
 from tokenmill.core.errors import UserError
+from tokenmill.core.files import write_text
+from tokenmill.core.paths import HISTORY
 from tokenmill.display import console
 from tokenmill.runs.comparison import ComparedEpoch, ComparedRun, Comparison
 
@@ -80,6 +82,19 @@ def test_best_values_are_marked_where_they_can_be_compared(
     assert page.count('<span class="badge best">') == len(marked)
     text = printed(comparison, width=80, colours=False)
     assert len(re.findall(r"^[a-z ]+ .*\* \d", text, re.MULTILINE)) == len(marked)
+
+
+def test_of_equal_values_none_is_the_best(make_run: MakeRun):
+    run = make_run(epochs=1)
+    assert compared(("a", run, 1), ("b", run, 1)).best == {}
+
+
+def test_a_history_of_fewer_epochs_is_refused(make_run: MakeRun, tmp_path: Path):
+    make_run(epochs=2)
+    history = tmp_path / HISTORY
+    write_text(history, history.read_text()[: history.read_text().rindex("\n2,") + 1])
+    with pytest.raises(UserError, match=r"2 epochs and .*history\.csv 1;"):
+        ComparedRun.read("a", tmp_path)
 
 
 def test_a_huge_perplexity_has_few_digits(make_run: MakeRun):
