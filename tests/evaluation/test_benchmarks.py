@@ -7,6 +7,7 @@ import math
 import random
 import statistics
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -22,7 +23,7 @@ from tokenmill.core.errors import UserError
 from tokenmill.core.files import write_text
 from tokenmill.evaluation import benchmarks
 from tokenmill.evaluation.benchmark_items import BenchmarksParams, Item
-from tokenmill.evaluation.benchmark_results import estimates, read_benchmarks
+from tokenmill.evaluation.benchmark_results import BenchmarksFile, estimates, read_benchmarks
 from tokenmill.evaluation.benchmarks import (
     Questions,
     as_questions,
@@ -119,6 +120,26 @@ def test_an_answer_is_right_by_bytes_by_sum_or_by_greed() -> None:
     assert questions.chance == pytest.approx((1 / 2 + 1 / 3 + 0 + 0 + 1 / 2) / 5)
     last_words = Questions(items[2:4], [[0]] * 2, np.ones(2), left_out=0, cut=0, unknown="")
     assert last_words.chance is None
+
+
+@pytest.mark.parametrize(
+    ("name", "accuracy", "clean"), [("mine", 1 / 3, 0), ("winogrande", 2 / 3, 1)]
+)
+def test_the_accuracy_that_counts_is_by_bytes_or_by_sum(
+    name: str, accuracy: float, clean: float
+) -> None:
+    items = [Item(context="", choices=["a", "b"], gold=0)] * 3
+    questions = Questions(items, [[0]] * 6, np.ones(6), left_out=0, cut=0, unknown="")
+    found = [np.array([[1, 0, 2.0], [0, 1, 4.0], [0, 1, 6.0]])]
+    tracer: Any = SimpleNamespace(shared=lambda *_: (np.array([True, False, False]), []))
+    result = benchmarks._result(name, questions, found, tracer, 8)
+    (score,) = result.epochs
+    values = [score.by_bytes.value, score.by_sum.value, score.bits_per_byte.value]
+    assert values == pytest.approx([1 / 3, 2 / 3, 4])
+    assert score.clean is not None
+    assert score.clean.value == clean
+    metrics = BenchmarksFile(overlap_words=8, results=[result]).metrics(1)
+    assert metrics[name]["accuracy"] == pytest.approx(accuracy, rel=1e-5)
 
 
 def test_intervals_are_those_of_a_loop() -> None:
