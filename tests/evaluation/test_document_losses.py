@@ -124,6 +124,8 @@ def test_groups_are_sources_and_languages(measured: tuple[Evaluation, pl.DataFra
         table = by_group(documents, group)
         assert len(table) == 2 * 3
         assert set(table[group].to_list()) == names
+        order = [(epoch, -size) for epoch, size in table.select("epoch", "bytes").iter_rows()]
+        assert order == sorted(order)
         for row in table.iter_rows(named=True):
             own = documents.filter(
                 (pl.col("epoch") == row["epoch"]) & pl.col(group).eq_missing(row[group])
