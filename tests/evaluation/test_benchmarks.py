@@ -15,7 +15,7 @@ import pytest
 import torch
 
 from stages import benchmark as stage
-from tests.evaluation.trained import TEXTS, train_a_model
+from tests.evaluation.trained import TEXTS, make_tokenizer_file, train_a_model
 from tests.imports import ROOT
 from tests.pipeline.project import change_params
 from tests.training.tiny import CPU
@@ -23,7 +23,12 @@ from tokenmill.core.errors import UserError
 from tokenmill.core.files import write_text
 from tokenmill.evaluation import benchmarks
 from tokenmill.evaluation.benchmark_items import BenchmarksParams, Item
-from tokenmill.evaluation.benchmark_results import BenchmarksFile, estimates, read_benchmarks
+from tokenmill.evaluation.benchmark_results import (
+    BenchmarkResult,
+    BenchmarksFile,
+    estimates,
+    read_benchmarks,
+)
 from tokenmill.evaluation.benchmarks import (
     Questions,
     as_questions,
@@ -130,14 +135,20 @@ def test_the_accuracy_that_counts_is_by_bytes_or_by_sum(
 ) -> None:
     items = [Item(context="", choices=["a", "b"], gold=0)] * 3
     questions = Questions(items, [[0]] * 6, np.ones(6), left_out=0, cut=0, unknown="")
-    found = [np.array([[1, 0, 2.0], [0, 1, 4.0], [0, 1, 6.0]])]
-    tracer: Any = SimpleNamespace(shared=lambda *_: (np.array([True, False, False]), []))
-    result = benchmarks._result(name, questions, found, tracer, 8)
-    (score,) = result.epochs
-    values = [score.by_bytes.value, score.by_sum.value, score.bits_per_byte.value]
-    assert values == pytest.approx([1 / 3, 2 / 3, 4])
-    assert score.clean is not None
-    assert score.clean.value == clean
+    marked = np.array([[1, 0, 2.0], [0, 1, 4.0], [0, 1, 6.0]])
+
+    def result_of(found: list[np.ndarray], *shared: bool) -> BenchmarkResult:
+        tracer: Any = SimpleNamespace(shared=lambda *_: (np.array(shared), []))
+        return benchmarks._result(name, questions, found, tracer, 8)
+
+    result = result_of([marked, 10 * marked], True, False, False)
+    for score, times in zip(result.epochs, (1, 10), strict=True):
+        values = [score.by_bytes.value, score.by_sum.value, score.bits_per_byte.value]
+        assert values == pytest.approx([times / 3, 2 * times / 3, 4 * times])
+        assert score.clean is not None
+        assert score.clean.value == clean * times
+    assert result_of([marked], False, False, False).epochs[0].clean is None
+    assert result_of([marked], True, True, True).epochs[0].clean is None
     metrics = BenchmarksFile(overlap_words=8, results=[result]).metrics(1)
     assert metrics[name]["accuracy"] == pytest.approx(accuracy, rel=1e-5)
 
@@ -231,6 +242,13 @@ def test_what_does_not_fit_is_counted(project: Path) -> None:
     assert [len(ids) for ids in questions.rows] == [14, 10, 62, 65, 64, 8, 7]
     assert questions.rows[0][0] == tokenizer.eot_id
     assert tokenizer.decode(questions.rows[5][1:]) == "one two"
+
+
+def test_another_tokenizer_is_refused(project: Path) -> None:
+    write_items("mine", OWN)
+    file = make_tokenizer_file(project / "other", "char", ["other characters"])
+    with pytest.raises(UserError, match="other/tokenizer"):
+        run(tokenizer_file=file)
 
 
 def test_items_that_cannot_be_asked_are_refused(project: Path) -> None:
