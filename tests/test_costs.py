@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from tokenmill.cli.summary import cost_lines
 from tokenmill.core.errors import UserError
 from tokenmill.costs import (
+    NOTHING,
     TIMING,
     Cost,
     CostParams,
@@ -29,6 +30,7 @@ TIMING_COLUMNS = ["step", "seconds", "tokens_per_second", "units", "money"]
 
 FREE = CostParams(price_per_hour=None, currency="EUR", units_per_hour=None)
 COLAB = CostParams(price_per_hour=0.5, currency="EUR", units_per_hour=1.8)
+CLOUD = CostParams(price_per_hour=2.0, currency="EUR", units_per_hour=0.0)
 
 
 def table(*rows: tuple[int, Cost]) -> list[TimingRow]:
@@ -39,25 +41,39 @@ def table(*rows: tuple[int, Cost]) -> list[TimingRow]:
 def test_an_hour_costs_its_price_and_unknown_stays_unknown():
     assert COLAB.cost_of(7200) == Cost(7200, units=3.6, money=1.0)
     assert FREE.cost_of(7200) == Cost(7200)
-    assert Cost(1, money=2.0) + Cost(1, units=3.0) == Cost(2, units=3.0, money=2.0)
+    assert Cost(1, money=2.0) + Cost(1, units=3.0, money=4.0) == Cost(2, money=6.0)
 
 
 def test_sessions_add_up_at_their_own_prices_with_lost_steps(tmp_path: Path):
-    first = Timing(tmp_path, tokens=0, prices=FREE)
+    first = Timing(tmp_path, tokens=0, prices=CLOUD)
     first.interval(step=10, tokens=100)
     first.interval(step=20, tokens=200)
-    free = first.total.seconds
+    lost = first.total.seconds
     Timing(tmp_path, tokens=100, prices=COLAB)  # steps 11 to 20 are lost, and this dies at once
     second = Timing(tmp_path, tokens=100, prices=COLAB)
-    assert second.total.seconds == pytest.approx(free, abs=1e-3)
+    assert second.total.seconds == pytest.approx(lost, abs=1e-3)
     time.sleep(0.05)
     second.interval(step=20, tokens=200)
     row = read_timing(tmp_path / "timing.csv")[-1]
-    paid = row.seconds - free
+    paid = row.seconds - lost
     assert row.step == 20
     assert paid > 0.049  # the table has milliseconds
-    assert row.money == pytest.approx(paid / 3600 * 0.5, abs=1e-6)
+    assert row.money == pytest.approx((lost * 2.0 + paid * 0.5) / 3600, abs=1e-6)
     assert row.units == pytest.approx(paid / 3600 * 1.8, abs=1e-6)
+
+
+@pytest.mark.parametrize("sessions", [[COLAB, FREE], [FREE, COLAB], [COLAB, FREE, COLAB]])
+def test_the_money_of_a_part_is_no_sum(sessions: list[CostParams], tmp_path: Path):
+    for number, prices in enumerate(sessions):
+        timing = Timing(tmp_path, tokens=100 * number, prices=prices)
+        timing.interval(step=10 * (number + 1), tokens=100 * (number + 1))
+    rows = read_timing(tmp_path / TIMING)
+    known = sessions.index(FREE)
+    assert [row.money is None for row in rows] == [n >= known for n in range(len(sessions))]
+    ends = [row.step for row in rows]
+    costs = epoch_costs(rows, ends=ends, flops_per_step=1, peak=None, currency="EUR")
+    assert [row.money is None for row in costs] == [n >= known for n in range(len(sessions))]
+    assert "EUR" not in cost_lines(costs)[0][1]
 
 
 def test_a_link_in_place_of_the_table_is_not_followed(tmp_path: Path):
@@ -144,7 +160,7 @@ def test_a_line_that_was_cut_off_is_left_out(tmp_path: Path):
     prices=st.sampled_from([COLAB, FREE]),
 )
 def test_epochs_add_up_to_the_run(seconds: list[float], per_epoch: int, prices: CostParams):
-    total = Cost()
+    total = NOTHING
     rows = []
     for step, taken in enumerate(seconds, start=1):
         total += prices.cost_of(taken)
@@ -171,10 +187,10 @@ def test_an_epoch_whose_beginning_is_missing_is_left_out():
     assert [(row.epoch, row.seconds, row.utilisation) for row in costs] == [(3, 5.0, None)]
 
 
-def test_what_is_known_from_some_step_on_counts_from_there():
+def test_a_table_of_an_earlier_version_may_begin_to_count_late():
     rows = table((5, Cost(5)), (10, Cost(10, 1.0)), (15, Cost(15, 3.0)))
     costs = epoch_costs(rows, ends=[5, 10, 15], flops_per_step=1, peak=None, currency="EUR")
-    assert [row.cost for row in costs] == [Cost(5), Cost(5, 1.0), Cost(5, 2.0)]
+    assert [row.cost for row in costs] == [Cost(5), Cost(5), Cost(5, 2.0)]
 
 
 @pytest.mark.parametrize("currency", ["EUR", 'a,"b'])

@@ -8,7 +8,7 @@ their number of steps alone share both: what one took is what was summed up when
 a longer or shorter one does again later. Of one that comes after a longer one it is what that took
 to the same step, if its table has the step. Both differ from run to run, so DVC tracks neither;
 metrics/ has copies for the plots, without the lost steps. What is unknown is None, or an empty
-cell; nothing is estimated.
+cell; nothing is estimated, and a sum of which a part is unknown is unknown.
 """
 
 import contextlib
@@ -98,8 +98,7 @@ class CostRow:
 
 @dataclass(frozen=True)
 class Cost:
-    """The cost of some work. None means unknown, and counts as zero when it is added to a
-    number."""
+    """The cost of some work. None means unknown, and so is its sum with a number."""
 
     seconds: float = 0.0
     units: float | None = None
@@ -120,13 +119,17 @@ class Cost:
         )
 
 
+NOTHING = Cost(0.0, units=0.0, money=0.0)
+"""The cost of no work, to which sums add."""
+
+
 def _plus(a: float | None, b: float | None) -> float | None:
-    return None if a is None and b is None else (a or 0.0) + (b or 0.0)
+    return None if a is None or b is None else a + b
 
 
 def _minus(a: float | None, b: float | None) -> float | None:
-    # A sum to which nothing was added, because the price of an hour was unknown
-    return None if a is None or (a and a == b) else a - (b or 0.0)
+    # An earlier version added nothing to the sum where the price of an hour was unknown
+    return None if a is None or b is None or (a and a == b) else a - b
 
 
 class Timing:
@@ -140,7 +143,7 @@ class Timing:
         """
         self.path = folder / TIMING if folder else None
         self._prices = prices
-        self.total = Cost()
+        self.total = NOTHING
         if folder:
             rows = _all_rows(find_times(folder.parent, folder.name, TIMING))
             self.total = rows[-1].cost if rows else self.total
@@ -262,7 +265,7 @@ def epoch_costs(
             was used (model FLOPs utilisation; PaLM, appendix B), or unknown.
         currency: what money is counted in.
     """
-    sums = {0: Cost()} | {row.step: row.cost for row in timing}
+    sums = {0: NOTHING} | {row.step: row.cost for row in timing}
     costs = []
     for epoch, (before, end) in enumerate(itertools.pairwise([0, *ends]), start=1):
         if not {before, end} <= sums.keys():

@@ -299,11 +299,11 @@ def activation() -> Commands:
 
 def cost_lines(costs: "Sequence[CostRow]") -> list[tuple[str, str]]:
     """Lines with the known time and cost of all epochs and of each one; none for an empty table."""
-    from tokenmill.costs import Cost  # noqa: PLC0415 (pydantic)
+    from tokenmill.costs import NOTHING  # noqa: PLC0415 (pydantic)
 
     if not costs:
         return []
-    total = sum((row.cost for row in costs), start=Cost())
+    total = sum((row.cost for row in costs), start=NOTHING)
     flops = sum(row.flops for row in costs)
     shares = [row.utilisation for row in costs if row.utilisation is not None]
     peak = f", {sum(shares) / len(shares):.0%} of the device's peak" if shares else ""

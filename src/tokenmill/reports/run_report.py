@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
-from tokenmill.costs import Cost, epoch_costs, read_timing
+from tokenmill.costs import NOTHING, Cost, epoch_costs, read_timing
 from tokenmill.evaluation.benchmark_results import BenchmarksFile
 from tokenmill.evaluation.document_losses import Group, GroupLoss
 from tokenmill.evaluation.results import EpochResult, Evaluation
@@ -237,7 +237,7 @@ def render_run_report(run: RunRecord) -> str:
         losses_by_step=losses_by_step(run.steps, [*run.history, *run.validations]),
         learning_rate=_curve(run.steps, "learning_rate", "Learning rate by step"),
         gradient_norm=_curve(run.steps, "gradient_norm", "Gradient norm before clipping by step"),
-        total=sum((time.cost for time in run.times.values()), Cost()),
+        total=sum((time.cost for time in run.times.values()), NOTHING),
         text_flow=text_flow(run.clean, tokens),
         kept_and_dropped=kept_and_dropped(run.clean),
         drop_reasons=documents_by_reason(run.clean),
