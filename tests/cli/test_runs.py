@@ -141,6 +141,16 @@ def test_what_was_measured_of_an_earlier_model_is_left_out(
     assert own["models/gpt"] == "model"
 
 
+def test_what_was_measured_of_another_method_is_left_out(tmp_path: Path):
+    write_lock(tmp_path)
+    lock = tmp_path / "dvc.lock"
+    lock.write_text(re.sub(r"  finetune@full:\n(?:    .*\n)+", "", lock.read_text()))
+    entry = dict.fromkeys(FINETUNED_METRICS.values(), 1.0) | {"rev": "workspace"}
+    for method in ("full", "lora"):
+        own = of_own_model(entry | {"finetune.methods": f"['{method}']"}, tmp_path)
+        assert (own.keys() >= set(FINETUNED_METRICS.values())) is (method == "lora")
+
+
 @pytest.mark.slow
 def test_each_run_stands_with_what_it_changed_and_took(project: Project):
     runs = find_runs(project.root, commits=5)

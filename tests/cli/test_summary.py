@@ -221,21 +221,7 @@ def test_wrong_parameters_are_refused_by_name(tmp_path: Path):
 
 
 def test_a_fine_tuned_model_is_seen(tmp_path: Path):
-    for name, content in (
-        (
-            "train",
-            {
-                "epoch": 3,
-                "steps": 9,
-                "tokens": 9,
-                "parameters": 5,
-                "val_loss": 2.865,
-                "train_answer_bytes_per_token": 1.2,
-            },
-        ),
-        ("eval", {"base_text_loss": 4.522, "base_text_loss_before": 3.831}),
-    ):
-        write_json(tmp_path / f"metrics/finetuned/{name}.json", content)
+    write_lock(tmp_path)
     assert finetuned_lines(changed(tmp_path)) == [], "what is left of an earlier experiment"
     root = changed(tmp_path, finetune__methods=["lora"], finetune__data="/chats")
     (name, said), (_, where) = finetuned_lines(root)
@@ -250,6 +236,11 @@ def test_a_fine_tuned_model_is_seen(tmp_path: Path):
     write_json(tmp_path / "metrics/tokenizer.json", TOKENIZER)
     (warning,) = warnings(evaluated(1), root)
     assert {"1.20", "2.50"} <= set(warning.split())
+    (root / "metrics/finetuned/train.json").unlink()
+    assert finetuned_lines(root) == [], "`finetune` was killed"
+    write_lock(root)
+    changed(root, finetune__methods=["full"], finetune__data="/chats")
+    assert finetuned_lines(root) == [], "it was made by another method"
 
 
 def test_a_model_that_learned_nothing_is_warned_of(tmp_path: Path):

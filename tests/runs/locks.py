@@ -1,8 +1,24 @@
 """Files dvc.lock in which a stage has read an earlier output than the one that lies there now."""
 
+import hashlib
 from pathlib import Path
 
 from ruamel.yaml import YAML
+
+from tokenmill.core.files import write_json
+
+FINETUNED = {
+    "train": {
+        "epoch": 3,
+        "steps": 9,
+        "tokens": 9,
+        "parameters": 5,
+        "val_loss": 2.865,
+        "train_answer_bytes_per_token": 1.2,
+    },
+    "eval": {"base_text_loss": 4.522, "base_text_loss_before": 3.831},
+}
+"""The metrics of a model that `lora` made, by the names of their files."""
 
 LOCK = """\
 stages:
@@ -21,11 +37,13 @@ stages:
   evaluate: {{deps: [{{path: models/gpt, md5: {evaluated}}}]}}
   finetune@lora:
     deps: [{{path: models/gpt, md5: {base}}}]
-    outs: [{{path: models/finetuned, md5: tuned}}]
+    outs: [{{path: models/finetuned, md5: tuned}}, {{path: {train}, md5: {train_md5}}}]
   finetune@full:
     deps: [{{path: models/gpt, md5: model}}]
     outs: [{{path: models/finetuned, md5: tuned otherwise}}]
-  evaluate_finetuned@lora: {{deps: [{{path: models/finetuned, md5: {asked}}}]}}
+  evaluate_finetuned@lora:
+    deps: [{{path: models/finetuned, md5: {asked}}}]
+    outs: [{{path: {eval}, md5: {eval_md5}}}]
 """
 
 
@@ -41,7 +59,7 @@ def write_lock(
     asked: str = "tuned",
 ) -> None:
     """Write a dvc.lock of which one output follows from the other, but for the hashes given, with a
-    training of so many epochs."""
+    training of so many epochs, and the metrics FINETUNED."""
     values = {
         "tokenized": tokenized,
         "encoded_by": encoded_by,
@@ -51,4 +69,9 @@ def write_lock(
         "base": base,
         "asked": asked,
     }
+    for name, content in FINETUNED.items():
+        path = f"metrics/finetuned/{name}.json"
+        write_json(root / path, content)
+        md5 = hashlib.md5((root / path).read_bytes(), usedforsecurity=False).hexdigest()
+        values |= {name: path, f"{name}_md5": md5}
     YAML().dump(YAML(typ="safe").load(LOCK.format_map(values)), root / "dvc.lock")

@@ -7,6 +7,7 @@ import pytest
 
 from tests.reports.run_material import evaluation
 from tests.runs.locks import write_lock
+from tokenmill import git
 from tokenmill.core.errors import UserError
 from tokenmill.core.files import write_json
 from tokenmill.runs.dvc_lock import Lock, read_own_evaluation
@@ -29,7 +30,23 @@ def test_a_result_of_an_earlier_output_is_known(
 ):
     write_lock(tmp_path, **earlier)
     lock = Lock.read(tmp_path)
-    assert (lock.is_evaluated, lock.is_of_text, lock.is_finetuned("lora")) == expected
+    is_finetuned = lock.is_finetuned("lora", tmp_path)
+    assert (lock.is_evaluated, lock.is_of_text, is_finetuned) == expected
+
+
+@pytest.mark.parametrize("name", ["train", "eval"])
+def test_metrics_of_another_method_are_known(name: str, tmp_path: Path):
+    write_lock(tmp_path)
+    lock = Lock.read(tmp_path)
+    assert not lock.is_finetuned("full", tmp_path), "it is not evaluated yet"
+    git.execute(tmp_path, "init", "-q")
+    git.execute(tmp_path, "add", ".")
+    git.execute(tmp_path, "-c", "user.name=a", "-c", "user.email=a", "commit", "-qm", "lora")
+    file = tmp_path / f"metrics/finetuned/{name}.json"
+    for change in (lambda: write_json(file, {"val_loss": 1.0}), file.unlink):
+        change()
+        assert not lock.is_finetuned("lora", tmp_path)
+        assert lock.is_finetuned("lora", tmp_path, "HEAD")
 
 
 @pytest.mark.parametrize(

@@ -194,21 +194,25 @@ def of_own_model(entry: dict[str, Any], root: Path) -> dict[str, Any]:
     other parameters than the entry's."""
     from tokenmill.runs.dvc_lock import LOCK, Lock, lock_text, trained_with  # noqa: PLC0415 (pydantic)
 
-    content = lock_text(root, None if entry["rev"] == "workspace" else entry["rev"])
+    rev = None if entry["rev"] == "workspace" else entry["rev"]
+    content = lock_text(root, rev)
+    methods = re.findall(r"\w+", str(entry.get("finetune.methods", "")))
     try:
         trained = trained_with(content)
         if any(entry.get(name, "None") != _shown(value) for name, value in trained.items()):
             entry = _without(entry, SHOWN_METRICS.values())
         hashes = set(IN_LOCK.findall(content))
-        if len(hashes) == len(dict(hashes)):  # one hash of each: the whole is slow to read
+        # One hash of each: the whole is slow to read, and only it has the metrics of fine-tuning
+        if not methods and len(hashes) == len(dict(hashes)):
             return entry | dict(hashes)
         lock = Lock.parse(content, LOCK)
     except UserError:  # what DVC itself shows of it then is little
         return entry
     left_out = set() if lock.is_evaluated else set(EVALUATED)
     left_out |= set() if lock.is_of_text else set(SHOWN_METRICS.values())
-    for method in re.findall(r"\w+", str(entry.get("finetune.methods"))):
-        left_out |= set() if lock.is_finetuned(method) else set(FINETUNED_METRICS.values())
+    for method in methods:
+        is_of_method = lock.is_finetuned(method, root, rev)
+        left_out |= set() if is_of_method else set(FINETUNED_METRICS.values())
     model = paths.MODEL.as_posix()
     return _without(entry, left_out) | {model: lock.outputs.get(model)}
 

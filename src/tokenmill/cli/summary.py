@@ -254,12 +254,8 @@ def _finetuned_by(root: Path) -> str | None:
     one."""
     from tokenmill.runs.dvc_lock import Lock  # noqa: PLC0415 (pydantic)
 
-    # DVC removes it before `evaluate_finetuned` runs, which is the last to run
-    is_done = (root / paths.FINETUNED_METRICS / "eval.json").exists()
     methods = _params(root).finetune.methods
-    if not (is_done and methods and Lock.read(root).is_finetuned(methods[0])):
-        return None
-    return methods[0]
+    return methods[0] if methods and Lock.read(root).is_finetuned(methods[0], root) else None
 
 
 def _params(root: Path) -> "AllParams":

@@ -5,6 +5,7 @@ were. They are of an earlier model or text then, and dvc.lock says so: a stage's
 another hash than the output that it was. All who show such results together ask here.
 """
 
+import hashlib
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -102,19 +103,41 @@ class Lock:
         """Whether the model was trained on the clean text, as the tokenizer encodes it."""
         return all(self.has_read(*one) for one in TO_THE_TEXT)
 
-    def is_finetuned(self, method: str) -> bool:
-        """Whether the fine-tuned model was made from the model by this method, and is evaluated."""
-        finetune = f"finetune@{method}"
-        return self.has_read(finetune, paths.MODEL, "train") and self.has_read(
-            f"evaluate_finetuned@{method}", paths.FINETUNED, finetune
+    def is_finetuned(self, method: str, root: Path, rev: str | None = None) -> bool:
+        """Whether the metrics of fine-tuning, in the workspace of `root` or at a revision, are of a
+        model that this method made from the model.
+
+        The stages of all methods write the same files, so these are compared with what is recorded.
+        """
+        finetune, evaluate = f"finetune@{method}", f"evaluate_finetuned@{method}"
+        metrics = (
+            (finetune, paths.FINETUNED_METRICS / "train.json"),
+            (evaluate, paths.FINETUNED_METRICS / "eval.json"),
+        )
+        return (
+            self.has_read(finetune, paths.MODEL, "train")
+            and self.has_read(evaluate, paths.FINETUNED, finetune)
+            and all(
+                self.written.get((stage, file.as_posix())) == _md5(_content(root, file, rev))
+                for stage, file in metrics
+            )
         )
 
 
 def lock_text(root: Path, rev: str | None = None) -> str:
     """The text of dvc.lock in the workspace or at a revision; empty where there is none."""
+    return utf8_text(_content(root, LOCK, rev), root / LOCK)
+
+
+def _content(root: Path, file: Path, rev: str | None) -> bytes:
+    """A file in the workspace or at a revision; empty where there is none."""
     if rev is not None:
-        return git.content(root, rev, LOCK) or ""
-    return utf8_text(read_bytes(root / LOCK), root / LOCK) if (root / LOCK).exists() else ""
+        return (git.content(root, rev, file) or "").encode()
+    return read_bytes(root / file) if (root / file).exists() else b""
+
+
+def _md5(content: bytes) -> str:
+    return hashlib.md5(content, usedforsecurity=False).hexdigest()
 
 
 def trained_with(text: str) -> dict[str, Any]:
