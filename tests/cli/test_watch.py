@@ -15,7 +15,7 @@ from tests.terminal import Terminal
 from tokenmill.cli.main import main
 from tokenmill.cli.watch import PAGE, Watched, draw, found
 from tokenmill.core.errors import UserError
-from tokenmill.doctor.environment import warning
+from tokenmill.doctor.environment import ok, warning
 from tokenmill.reports.charts import Series, line_chart
 
 PROMPTS = """\
@@ -125,15 +125,17 @@ def test_without_a_training_it_says_what_to_type(project: Path, monkeypatch: pyt
 
 
 def test_it_waits_beside_a_training_that_stopped(project: Path, monkeypatch: pytest.MonkeyPatch):
-    """DVC is at work on it, and has not yet come to the training."""
+    """DVC is at work on it, and has not yet come to the training. Between two stages it holds no
+    lock."""
     begin(project)
     path = project / "live/run.json"
     is_on = path.read_text()
     path.write_text(json.dumps(json.loads(is_on) | {"fingerprint": "0" * 16, "started": 1.0}))
-    monkeypatch.setattr(
-        "tokenmill.doctor.environment.check_running", lambda _: warning("runs", "dvc repro", "wait")
-    )
-    monkeypatch.setattr("time.sleep", lambda _: path.write_text(is_on))
+    at_work = warning("runs", "dvc repro", "wait")
+    looks = itertools.chain([at_work, at_work], itertools.repeat(ok("runs", "none")))
+    monkeypatch.setattr("tokenmill.doctor.environment.check_running", lambda _: next(looks))
+    naps = itertools.chain([path.read_text()], itertools.repeat(is_on))
+    monkeypatch.setattr("time.sleep", lambda _: path.write_text(next(naps)))
     assert found(None, Console(quiet=True), once=True).now.run.started == 1.0
     assert found(None, Console(quiet=True), once=False).now.is_on
 

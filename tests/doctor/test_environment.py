@@ -14,6 +14,7 @@ import pytest
 
 from tests.doctor.small import single
 from tests.pipeline.project import Project as Repository
+from tokenmill.core.files import write_json
 from tokenmill.doctor import environment
 from tokenmill.doctor.environment import Finding, Project
 
@@ -227,19 +228,39 @@ class TestRuns:
         path.write_text(text)
         return path
 
-    def test_only_living_runs_are_named(self, tmp_path: Path, other: "subprocess.Popen[bytes]"):
+    @pytest.mark.parametrize(
+        ("folder", "where"),
+        [
+            ("", "here"),
+            (".dvc/tmp/exps/tmpxyz", "in the copy tmpxyz"),
+            (".dvc/tmp/exps/standalone/tmpabc", "in the experiment bonny-bani"),
+        ],
+    )
+    def test_only_living_runs_are_named(
+        self, folder: str, where: str, tmp_path: Path, other: "subprocess.Popen[bytes]"
+    ):
+        exps = tmp_path / ".dvc/tmp/exps"
+        write_json(exps / "run/1f/1f.run", {"root_dir": str(exps / "tmpabc"), "name": "bonny-bani"})
+        write_json(exps / "rwlock", {})
         holder = {"pid": other.pid, "cmd": "dvc repro"}
         self.lock(
-            tmp_path,
+            tmp_path / folder,
             json.dumps({"write": {"models/gpt": holder}, "read": {"data/tokens": [holder]}}),
         )
         finding = environment.check_running(tmp_path)
         assert (finding.level, finding.text) == (
             "warning",
-            f"at work here: dvc repro (process {other.pid})",
+            f"at work {where}: dvc repro (process {other.pid})",
         )
         other.kill()
         other.wait()
+        assert environment.check_running(tmp_path).level == "ok"
+
+    def test_a_lock_that_is_being_written_is_not_damaged(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ):
+        path = self.lock(tmp_path, "")
+        monkeypatch.setattr("time.sleep", lambda _: path.write_text("{}"))
         assert environment.check_running(tmp_path).level == "ok"
 
     @pytest.mark.parametrize(

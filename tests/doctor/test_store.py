@@ -1,6 +1,7 @@
 """What of a store no manifest of a project names is listed, and removed only when asked for."""
 
 import json
+import os
 import shutil
 from pathlib import Path
 
@@ -12,6 +13,9 @@ from tests.pipeline.project import Project
 from tests.tokens.test_store import clean_into, first_object, pack_into
 from tokenmill.cli.main import main
 from tokenmill.core.errors import UserError
+from tokenmill.core.files import write_json
+from tokenmill.doctor import environment
+from tokenmill.doctor.environment import lock_file
 from tokenmill.doctor.store import compare
 from tokenmill.formats import shards
 from tokenmill.formats.store import Store
@@ -84,6 +88,26 @@ def test_nothing_is_removed_if_a_manifest_is_not_known(project: Path) -> None:
     with pytest.raises(UserError, match="DVC's cache lacks"):
         compare(Store(url), url, project)
     assert Store(url).names() == before
+
+
+def test_nothing_is_removed_while_an_experiment_runs(
+    project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that begins while the store is listed."""
+    url = str(project.parent / "drive")
+    names = Store.names
+    before = names(Store(url))
+
+    def listed(store: Store) -> dict[str, int]:
+        lock = lock_file(project / ".dvc/tmp/exps/tmpxyz")
+        write_json(lock, {"write": {"data/clean": {"pid": os.getpid(), "cmd": "dvc"}}})
+        return names(store)
+
+    monkeypatch.setattr(Store, "names", listed)
+    monkeypatch.setattr(environment, "_is_dvc", lambda _: True)
+    with pytest.raises(SystemExit):
+        main(["doctor", "--store", url, "--remove"])
+    assert names(Store(url)) == before
 
 
 def test_nothing_is_removed_if_a_branch_is_not_fetched(project: Path) -> None:

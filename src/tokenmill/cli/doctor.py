@@ -81,14 +81,14 @@ def _show_store(url: str, *, remove: bool) -> None:
     from tokenmill.doctor.store import compare, configured_store  # noqa: PLC0415 (DVC)
     from tokenmill.formats.store import Store  # noqa: PLC0415 (fsspec)
 
-    running = check_running(Path())
+    url = url or configured_store()
+    store = Store(url)
+    found = compare(store, url, Path())
+    running = check_running(Path())  # after the comparison: a run may have begun meanwhile
     if remove and running.fix:
         raise UserError(
             f"{running.text}, and a shard that is being written looks unused; {running.fix}."
         )
-    url = url or configured_store()
-    store = Store(url)
-    found = compare(store, url, Path())
     if remove and found.unread:
         raise UserError(_about_unread(found.unread))
     say(f"{url}: {_shards(found.used)} of this project, {_shards(found.unused)} unused")

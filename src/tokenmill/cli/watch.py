@@ -4,6 +4,7 @@ answers."""
 import argparse
 import contextlib
 import itertools
+import math
 import textwrap
 import threading
 import time
@@ -34,6 +35,9 @@ EVERY = 1.0
 
 PAGE_EVERY = 5.0
 """Seconds between two updates of the page, which also reloads itself at this interval."""
+
+BETWEEN_STAGES = 10.0
+"""The most seconds for which DVC holds no lock between two stages of a run, with room to spare."""
 
 PAGE = Path(".dvc/tmp/tokenmill/watch.html")
 COLOURS = {1: "cyan", 3: "yellow"}
@@ -97,11 +101,14 @@ def found(name: str | None, screen: Console, *, once: bool) -> "Watched":
     from tokenmill.doctor.environment import check_running  # noqa: PLC0415 (pydantic)
 
     is_said = False
+    at_work = -math.inf
     while True:
         watched = Watched(Path(), name)
         is_there = watched.look()
         running = check_running(watched.root)
-        waits = not once and running.level == "warning"
+        if running.level == "warning":
+            at_work = time.monotonic()
+        waits = not once and time.monotonic() - at_work < BETWEEN_STAGES
         if is_there and (watched.now.is_on or not waits):
             return watched
         if running.level == "problem":

@@ -6,6 +6,7 @@ import platform
 import shutil
 import subprocess
 import sys
+import time
 import tomllib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -22,7 +23,7 @@ from tokenmill.core import paths
 from tokenmill.core.errors import UserError
 from tokenmill.core.files import read_bytes
 from tokenmill.formats.records import read_record
-from tokenmill.runs.under_way import under_way
+from tokenmill.runs.under_way import copies, under_way
 from tokenmill.words.units import message
 
 if TYPE_CHECKING:  # `tokenmill` alone uses some checks and does without PyTorch
@@ -299,17 +300,23 @@ def check_runs(project: Project) -> Iterator[Finding]:
 
 
 def check_running(root: Path) -> Finding:
-    """A finding about the commands that work on this pipeline now."""
-    lock = lock_file(root)
-    try:
-        commands = _running(lock)
-    except UserError:
-        return problem(
-            "runs", f"{lock} is damaged, DVC will refuse to run", f"rm {quote(str(lock))}"
-        )
-    if commands:
-        fix = "wait for it, or press Ctrl-C there: it saves and stops"
-        return warning("runs", f"at work here: {', '.join(commands)}", fix)
+    """A finding about the commands that work on this pipeline now, here or in the copies in which
+    DVC runs experiments."""
+    at_work = []
+    in_copies = [(copy, f"in {where}") for copy, where, _ in copies(root)]
+    for folder, where in [(root, "here"), *in_copies]:
+        lock = lock_file(folder)
+        try:
+            commands = _running(lock)
+        except UserError:
+            return problem(
+                "runs", f"{lock} is damaged, DVC will refuse to run", f"rm {quote(str(lock))}"
+            )
+        if commands:
+            at_work.append(f"{where}: {', '.join(commands)}")
+    if at_work:
+        fix = "wait for it, or press Ctrl-C there (queue: dvc queue kill NAME): it saves and stops"
+        return warning("runs", f"at work {'; '.join(at_work)}", fix)
     return ok("runs", "none is at work here")
 
 
@@ -327,16 +334,27 @@ class Locks(BaseModel):
     read: dict[str, list[Holder]] = {}
 
 
+MOMENT = 0.1
+"""Seconds between two readings of a lock file that looks damaged."""
+
+
 def lock_file(root: Path) -> Path:
     """The path of DVC's `rwlock`."""
     return root / ".dvc" / "tmp" / "rwlock"
 
 
-def _running(lock: Path) -> list[str]:
-    """The commands in DVC's lock file whose processes still exist."""
+def _running(lock: Path, *, tries: int = 5) -> list[str]:
+    """The commands in DVC's lock file whose processes still exist. DVC writes the file in place, so
+    one that looks damaged may be whole a moment later."""
     if not lock.exists():
         return []
-    locks = read_record(lock, Locks, way_out="remove it")
+    try:
+        locks = read_record(lock, Locks, way_out="remove it")
+    except UserError:
+        if tries == 1:
+            raise
+        time.sleep(MOMENT)
+        return _running(lock, tries=tries - 1)
     holders = [
         *locks.write.values(),
         *(holder for holders in locks.read.values() for holder in holders),

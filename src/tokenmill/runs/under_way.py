@@ -5,7 +5,7 @@ between there are only the files in `live/` and the checkpoints in `.resume/`.
 """
 
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated
@@ -180,18 +180,20 @@ def unfinished(root: Path) -> UnderWay | None:
 
 def all_under_way(root: Path) -> list[UnderWay]:
     """All unfinished trainings of a project: first those that are on, then the newest."""
-    names = _running_experiments(root)
-    copies = [
-        path.parent.parent
-        for place in (root / paths.COPIES, root / paths.COPIES / "standalone")
-        for path in place.glob(f"*/{paths.LIVE}/run.json")
-    ]
     found = [under_way(root)]
-    for copy in copies:
-        name = names.get(copy.name, copy.name)
-        kind = "experiment" if copy.name in names else "copy"
-        found.append(_read(root, copy, f"the {kind} {name}", name))
+    found += [_read(root, copy, where, name) for copy, where, name in copies(root)]
     return sorted(filter(None, found), key=lambda one: (not one.is_on, -one.run.began))
+
+
+def copies(root: Path) -> Iterator[tuple[Path, str, str]]:
+    """Yield the copies of a project in which DVC runs experiments, each with the place in words and
+    the name as in `UnderWay`."""
+    names = _running_experiments(root)
+    for place in (root / paths.COPIES, root / paths.COPIES / "standalone"):
+        for copy in place.glob("*/"):
+            name = names.get(copy.name, copy.name)
+            kind = "experiment" if copy.name in names else "copy"
+            yield copy, f"the {kind} {name}", name
 
 
 def _read(root: Path, folder: Path, where: str, name: str | None) -> UnderWay | None:
