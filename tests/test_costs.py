@@ -103,17 +103,19 @@ KILLED_AT_ITS_END = [(10, 1), (20, 2), (15, 4), (20, 5)]
         (KILLED_AT_ITS_END, {20: 5}),
         ([*KILLED_AT_ITS_END, (15, 7), (20, 8), (30, 9)], {20: 5, 30: 9}),
         ([(10, 1), (20, 2), (30, 3)], {20: 2, 30: 3}),
+        ([(10, 1), (20, 2), (25, 3)], {20: 2, 30: None}),
     ],
 )
-def test_what_a_run_took_stays_when_a_longer_one_goes_on(
-    rows: list[tuple[int, int]], spent: dict[int, int], tmp_path: Path
+def test_what_a_run_took_stays_when_another_goes_on(
+    rows: list[tuple[int, int]], spent: dict[int, int | None], tmp_path: Path
 ):
+    """Of a run that was trained elsewhere, what another one took here says nothing."""
     lines = [",".join(TIMING_COLUMNS), *(f"{step},{seconds},1,," for step, seconds in rows), ""]
     (tmp_path / TIMING).write_text("\n".join(lines))
     found = {steps: read_timing(tmp_path / TIMING, steps=steps) for steps in spent}
-    assert {steps: rows[-1].seconds for steps, rows in found.items()} == spent
+    assert {n: rows[-1].seconds if rows else None for n, rows in found.items()} == spent
     for steps, kept in found.items():
-        assert [row.step for row in kept][-1] == steps
+        assert [row.step for row in kept][-1:] == [steps] * bool(spent[steps])
         assert [row.step for row in kept] == sorted({row.step for row in kept})
 
 

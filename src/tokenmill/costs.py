@@ -13,7 +13,6 @@ cell; nothing is estimated, and a sum of which a part is unknown is unknown.
 
 import contextlib
 import itertools
-import math
 import os
 import time
 from collections.abc import Iterator, Sequence
@@ -187,22 +186,23 @@ def _timing_line(step: int, total: Cost, tokens_per_second: float) -> str:
     return f"{step},{total.seconds:.3f},{tokens_per_second:.0f},{units},{money}\n"
 
 
-def read_timing(path: Path, *, steps: float = math.inf) -> list[TimingRow]:
+def read_timing(path: Path, *, steps: int | None = None) -> list[TimingRow]:
     """The rows of `timing.csv` by rising steps; none if there is no such file. Of a step that was
     done again, only the last row counts; a last line that a crash cut off is left out. Those of a
-    run of so many `steps` are as they were when it ended."""
+    run of so many `steps` are as they were when it ended; none if no run came so far."""
+    rows = _all_rows(path)
     kept: list[TimingRow] = []
-    for row in _until_ended(_all_rows(path), steps):
+    for row in rows if steps is None else _until_ended(rows, steps):
         while kept and kept[-1].step >= row.step:
             kept.pop()
         kept.append(row)
-    return [row for row in kept if row.step <= steps]
+    return kept
 
 
-def _until_ended(rows: list[TimingRow], steps: float) -> list[TimingRow]:
-    """The rows that were there when a run of so many steps had ended; all if it has not. It may
-    reach its last step twice, as after a kill, but not on the way of a longer run."""
-    end = None
+def _until_ended(rows: list[TimingRow], steps: int) -> list[TimingRow]:
+    """The rows that were there when a run of so many steps had ended. It may reach its last step
+    twice, as after a kill, but not on the way of a longer run."""
+    end = 0
     for number, row in enumerate(rows, start=1):
         if end and row.step > steps:
             break

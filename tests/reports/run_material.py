@@ -272,12 +272,13 @@ def write_history(metrics: Path, epochs: int) -> None:
 
 
 def write_timing(
-    folder: Path, *, epochs: int, fingerprint: str = FINGERPRINT, money: bool = True
+    folder: Path, *, epochs: int, after: int = 0, fingerprint: str = FINGERPRINT, money: bool = True
 ) -> None:
-    """Times of a run: step s at s * s / 10 seconds, 1000 + s tokens a second, a cent a second."""
+    """Times of a run from the step `after` on: step s at s * s / 10 seconds, 1000 + s tokens a
+    second, a cent a second."""
     rows = [
         f"{s},{s * s / 10:.3f},{1000 + s},,{s * s / 1000 if money else ''}"
-        for s in range(5, epochs * PER_EPOCH + 1, 5)
+        for s in range(after + 5, epochs * PER_EPOCH + 1, 5)
     ]
     path = folder / f".resume/{fingerprint}/timing.csv"
     path.parent.mkdir(parents=True)
