@@ -158,7 +158,9 @@ class UnderWay:
             return f"training is under way in {self.where}: {place}"
         if self.run.diverged:
             return f"the training in {self.where} diverged {self.run.diverged}"
-        way_on = "`dvc repro` or the same `dvc exp run` continues it"
+        way_on = "the same `dvc exp run` continues it"
+        if self.name is None:
+            way_on = f"`dvc repro` or {way_on}"
         return f"the training in {self.where} stopped at {place}; {way_on}"
 
 

@@ -11,11 +11,13 @@ import gc
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import NoReturn
 
 import numpy as np
 import torch
 
+from tokenmill.core.paths import main_root
 from tokenmill.costs import Timing
 from tokenmill.display import TrainingDisplay
 from tokenmill.model.device import Compute
@@ -408,9 +410,10 @@ def end_stopped(run: Training, timing: Timing, reason: str | None) -> NoReturn:
     """End a run that was stopped from outside, once its checkpoint is written."""
     run.saver.wait()
     timing.interval(step=run.state.step, tokens=run.state.tokens)
+    command = "`dvc repro`" if main_root() == Path() else "the same `dvc exp run`"
     run.group.end(
         f"{reason or 'another process was stopped'} after step {run.state.step:,} of "
-        f"{run.work.steps:,}; everything up to there is saved, and `dvc repro` continues from it."
+        f"{run.work.steps:,}; everything up to there is saved, and {command} continues from it."
     )
 
 
