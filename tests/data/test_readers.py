@@ -375,6 +375,24 @@ def test_binary_columns_and_times_of_a_table_are_text(tmp_path, run, monkeypatch
     ]
 
 
+def test_times_beyond_the_years_of_python_are_no_text(tmp_path, run):
+    messages = pl.DataFrame({"role": ["user"] * 2, "content": ["a", "b"], "at": [1 << 60, 0]})
+    message = messages.with_columns(pl.col("at").cast(pl.Datetime("ms"))).to_struct()
+    columns = {
+        "day": pl.Series([2**31 - 1, -719_162], dtype=pl.Int32).cast(pl.Date),
+        "messages": message.reshape((2, 1)).arr.to_list(),
+        "time": pl.Series([1 << 60, 0]).cast(pl.Datetime("ms")),
+        "left": pl.Series([1 << 60, 0]).cast(pl.Duration("ms")),
+    }
+    pl.DataFrame(columns).write_parquet(tmp_path / "a.parquet")
+    chats = [render_chat([("user", one)]) for one in "ab"]
+    assert run(tmp_path, mode="none")[0] == chats
+    assert run(tmp_path, mode="none", columns=list(columns))[0] == [
+        chats[0],
+        f"0001-01-01\n{chats[1]}\n1970-01-01 00:00:00\n0:00:00",
+    ]
+
+
 def test_a_table_at_which_polars_panics_is_refused(tmp_path, run):
     data = bytearray(parquet([{"text": "hello"}, {"text": "world"}]))
     data[88] = 0

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import polars as pl
+from polars.datatypes import DataTypeClass
 
 from tokenmill.core.errors import UserError
 from tokenmill.core.files import naming
@@ -380,18 +381,43 @@ def _table(
 
 def _bounded(names: list[str], schema: pl.Schema) -> list[pl.Expr]:
     """The columns, in which texts over MAX_RECORD_BYTES are null because they would be held several
-    times in memory; and the column _TOO_LONG: whether the row had one."""
+    times in memory, and times beyond Python's years; and the column _TOO_LONG: whether the row had
+    such a text."""
     fits = {
         name: pl.col(name).cast(pl.Binary).bin.size() <= MAX_RECORD_BYTES
         for name in names
         if schema[name] in (pl.String, pl.Binary)
     }
     cells = [
-        pl.when(fits[name]).then(pl.col(name)).alias(name) if name in fits else pl.col(name)
+        pl.when(fits[name]).then(pl.col(name)).alias(name)
+        if name in fits
+        else _without_far_times(pl.col(name), schema[name])
         for name in names
     ]
     too_long = pl.any_horizontal(pl.lit(False), *(~fit for fit in fits.values()))
     return [*cells, too_long.alias(_TOO_LONG)]
+
+
+_UNITS_PER_DAY = {"ms": 86_400_000, "us": 86_400_000_000, "ns": 86_400_000_000_000}
+
+
+def _without_far_times(column: pl.Expr, dtype: pl.DataType | DataTypeClass) -> pl.Expr:
+    """The column, in which dates and times outside the years 1 to 9999 are null, within structs and
+    lists too: Python has no values for them. So are durations as long as from 1970 to there."""
+    if isinstance(dtype, pl.Struct) and dtype.fields:
+        return column.struct.with_fields(
+            _without_far_times(pl.field(field.name), field.dtype) for field in dtype.fields
+        )
+    if isinstance(dtype, pl.List):
+        return column.list.eval(_without_far_times(pl.element(), dtype.inner))
+    if isinstance(dtype, pl.Array):
+        return column.arr.eval(_without_far_times(pl.element(), dtype.inner))
+    if not isinstance(dtype, pl.Date | pl.Datetime | pl.Duration):
+        return column
+    days = column.cast(pl.Int64) // _UNITS_PER_DAY.get(getattr(dtype, "time_unit", ""), 1)
+    zone = getattr(dtype, "time_zone", None)  # whose clock may be in another year than that of UTC
+    closed = "both" if zone in (None, "UTC") else "none"
+    return pl.when(days.is_between(-719_162, 2_932_896, closed)).then(column)
 
 
 @dataclass(frozen=True)
