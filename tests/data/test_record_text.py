@@ -106,6 +106,7 @@ EXPORTED = {
             "",
         ),
         ({"mapping": {}, "current_node": ["a"]}, ""),
+        ({"mapping": EXPORTED | {"a": {"parent": "d"}}, "current_node": "d"}, HI),
         ({"messages": ["no roles"]}, None),
         ({"title": "x"}, None),
         ({"text": ["x"]}, None),

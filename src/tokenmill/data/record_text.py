@@ -208,10 +208,11 @@ def _said(message: Mapping[str, Any]) -> str | None:
 
 def _exported(nodes: Mapping[str, Any], last: Any) -> str:
     """A conversation of ChatGPT's export. It is a tree of messages, of which the branch that ends
-    with `last` was shown."""
+    with `last` was shown. Where damage made a circle of it, each message is taken once."""
     turns = list[tuple[str, str]]()
-    for _ in nodes:
-        node = _mapping(nodes.get(last) if isinstance(last, str) else None)
+    left = dict(nodes)
+    while isinstance(last, str) and last in left:
+        node = _mapping(left.pop(last))
         message = _mapping(node.get("message"))
         last = node.get("parent")
         role = _mapping(message.get("author")).get("role")
