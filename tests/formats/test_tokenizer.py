@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import gigatoken
@@ -10,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tokenmill.core.errors import UserError
-from tokenmill.formats.tokenizer import END_OF_TEXT, TextTokenizer, read_tokenizer
+from tokenmill.formats.tokenizer import END_OF_TEXT, TextTokenizer, parse_tokenizer, read_tokenizer
 from tokenmill.tokens.encoder import adversarial_texts
 
 
@@ -95,6 +96,8 @@ def test_transformers_reads_the_same_file(bpe: TextTokenizer, bpe_file: Path) ->
             "does not cut text as GPT-2",
         ),
         (lambda text: _edit(text, pre_tokenizer=None), "does not cut text as GPT-2"),
+        (lambda text: _without(text, "pre_tokenizer"), "does not cut text as GPT-2"),
+        (lambda text: _without(text, "decoder"), "does not cut text as GPT-2"),
         (lambda text: _renamed(text, "ÿ", "€"), "stands for no bytes"),
         (lambda text: _renamed(text, "ÿ", ""), "stands for no bytes"),
         (lambda text: _edit(text, decoder=None), "does not cut text as GPT-2"),
@@ -113,6 +116,16 @@ def test_damaged_or_foreign_file_is_refused(
     file.write_text(damage(bpe_file.read_text(encoding="utf-8")), encoding="utf-8")
     with pytest.raises(UserError, match=message):
         read_tokenizer(file)
+
+
+def test_keys_may_be_left_to_their_defaults(bpe: TextTokenizer, bpe_file: Path) -> None:
+    layout = json.loads(bpe_file.read_text(encoding="utf-8"))
+    for part in ("truncation", "padding", "normalizer"):
+        del layout[part]
+    del layout["pre_tokenizer"]["use_regex"], layout["model"]["type"]
+    tokenizer = parse_tokenizer(json.dumps(layout).encode(), bpe_file)
+    assert replace(tokenizer, sha256=bpe.sha256) == bpe
+    assert tokenizer.encode("It's the river") == bpe.encode("It's the river")
 
 
 def _renamed(text: str, token: str, other: str) -> str:
@@ -143,6 +156,12 @@ def _added(text: str, content: str = END_OF_TEXT, *, special: bool = False) -> s
 
 def _edit(text: str, **parts: object) -> str:
     return json.dumps(json.loads(text) | parts)
+
+
+def _without(text: str, part: str) -> str:
+    layout = json.loads(text)
+    del layout[part]
+    return json.dumps(layout)
 
 
 def test_missing_file_names_the_command_that_makes_it(tmp_path: Path) -> None:

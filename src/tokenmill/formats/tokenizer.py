@@ -12,10 +12,10 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-from tokenizers import AddedToken, Tokenizer
+from tokenizers import AddedToken, Tokenizer, decoders, pre_tokenizers
+from tokenizers.models import BPE
 
 from tokenmill.core import paths
 from tokenmill.core.errors import UserError, first_line
@@ -170,13 +170,13 @@ def parse_tokenizer(content: bytes, file: Path, way_out: str = "") -> TextTokeni
     way_out = way_out or paths.way_out(file)
     try:
         backend = Tokenizer.from_buffer(content)
-        layout = json.loads(content)
+        merges = json.loads(content)["model"].get("merges")
     except (KeyboardInterrupt, SystemExit):
         raise
     except BaseException as error:  # `tokenizers` raises bare Exception, and a panic is none
         raise UserError(f"{file} is not a tokenizer ({first_line(error)}); {way_out}.") from None
     vocabulary = backend.get_vocab(with_added_tokens=True)
-    kind = _tokenizer_type(layout)
+    kind = _tokenizer_type(backend, merges=bool(merges))
     if kind is None:
         raise UserError(
             f"{file} does not cut text as GPT-2's byte-level BPE does, and is no character "
@@ -215,27 +215,23 @@ def _problem(backend: Tokenizer, kind: TokenizerType) -> str | None:
     return None
 
 
-def _tokenizer_type(layout: dict[str, Any]) -> TokenizerType | None:
-    """The type, recognised by the parts of the file that decide how text is cut; None for an
-    unknown one."""
-    model = layout["model"]
-    before = layout["pre_tokenizer"]
-    changes_text = any(layout[part] for part in ("normalizer", "truncation", "padding"))
-    changes_pieces = any(
-        model.get(part) for part in ("dropout", "continuing_subword_prefix", "end_of_word_suffix")
-    )
-    plain = model["type"] == "BPE" and not changes_text and not changes_pieces
+def _tokenizer_type(backend: Tokenizer, *, merges: bool) -> TokenizerType | None:
+    """The type, recognised by the parts that decide how text is cut; None for an unknown one."""
+    model, before = backend.model, backend.pre_tokenizer
+    changes_text = (backend.normalizer, backend.truncation, backend.padding) != (None, None, None)
+    if not isinstance(model, BPE) or changes_text:
+        return None
+    if model.dropout or model.continuing_subword_prefix or model.end_of_word_suffix:
+        return None
+    if before is None and not merges:
+        return "char"
     if (
-        plain
-        and before
-        and before["type"] == "ByteLevel"
-        and before["use_regex"]
-        and not before["add_prefix_space"]
-        and (layout["decoder"] or {}).get("type") == "ByteLevel"
+        isinstance(before, pre_tokenizers.ByteLevel)
+        and before.use_regex
+        and not before.add_prefix_space
+        and isinstance(backend.decoder, decoders.ByteLevel)
     ):
         return "bpe"
-    if plain and not before and not model["merges"]:
-        return "char"
     return None
 
 
