@@ -14,6 +14,7 @@ from unittest.mock import patch
 import fsspec
 import pytest
 from fsspec.implementations.local import LocalFileSystem
+from fsspec.implementations.memory import MemoryFileSystem
 
 from tests.data.material import parameters
 from tests.folders import contents
@@ -263,11 +264,26 @@ def test_no_link_in_a_shared_folder_is_followed(tmp_path: Path, change: str) -> 
 def test_a_store_out_of_reach_is_a_sentence(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bucket: str
 ) -> None:
-    for place in (str(tmp_path / "not mounted"), "s4://bucket", f"{bucket}-of-nobody/x"):
+    bad_urls = ("s4://bucket", "dir://x", "reference://x")
+    for place in (str(tmp_path / "not mounted"), *bad_urls, f"{bucket}-of-nobody/x"):
         with pytest.raises(UserError) as error:
             clean_into(tmp_path, place)
         assert place in str(error.value)
         assert not (tmp_path / "clean").exists()
+
+
+class WithoutOptions(MemoryFileSystem):
+    """Refuses options that it does not know, as the file system of SSH does."""
+
+    protocol = "without-options"
+
+    def __init__(self) -> None:
+        super().__init__()
+
+
+def test_a_file_system_need_not_know_of_listings() -> None:
+    fsspec.register_implementation("without-options", WithoutOptions, clobber=True)
+    assert Store("without-options://store").names() == {}
 
 
 def test_a_full_store_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,7 +15,7 @@ from fsspec.implementations.local import LocalFileSystem
 from fsspec.spec import AbstractFileSystem
 
 from tokenmill.core import files
-from tokenmill.core.errors import UserError
+from tokenmill.core.errors import UserError, first_line
 
 
 def open_place(url: str, name: str) -> tuple[AbstractFileSystem, str]:
@@ -26,15 +26,16 @@ def open_place(url: str, name: str) -> tuple[AbstractFileSystem, str]:
         name: what it is, for error messages.
 
     Raises:
-        UserError: the folder does not exist, or the package for such URLs is missing. The folder is
-            never created, because below the name of a drive that is not mounted it would be on the
+        UserError: the folder does not exist, or the URL cannot be opened. The folder is never
+            created, because below the name of a drive that is not mounted it would be on the
             machine's own disk.
     """
     try:
-        fs, path = fsspec.url_to_fs(url, use_listings_cache=False)
-    except (ImportError, ValueError) as error:
+        fs, path = _opened(url)
+    # Every file system fails in its own way
+    except Exception as error:
         raise UserError(
-            f"{name} ({url}) cannot be used: {error}. For s3:// install `s3fs` "
+            f"{name} ({url}) cannot be used: {first_line(error)}. For s3:// install `s3fs` "
             "(`pip install -e '.[s3]'`), or give a folder."
         ) from None
     root = str(path).rstrip("/")
@@ -43,6 +44,13 @@ def open_place(url: str, name: str) -> tuple[AbstractFileSystem, str]:
     if not Path(root).is_dir():
         raise UserError(f"{name} ({url}) is no folder; mount the drive, or make the folder.")
     return Mounted(root), root
+
+
+def _opened(url: str) -> tuple[AbstractFileSystem, str]:
+    try:
+        return fsspec.url_to_fs(url, use_listings_cache=False)
+    except TypeError:  # that of SSH has no such option, and keeps no listings
+        return fsspec.url_to_fs(url)
 
 
 class Mounted(LocalFileSystem):
