@@ -69,6 +69,38 @@ def test_a_shard_that_is_damaged_behind_its_footer_is_refused(tmp_path):
         list(shards.batches(tmp_path))
 
 
+def overwrite(folder: Path, table: pl.DataFrame, **footer: int) -> None:
+    """Put a table into the place of a shard of two documents."""
+    shard = shards.shard_file(folder, 0)
+    right = shards.write_shard(shard, documents(["one", "two"]))
+    table.write_parquet(
+        shard, metadata={key: str(value) for key, value in (right | footer).items()}
+    )
+
+
+@pytest.mark.parametrize(
+    "column",
+    [
+        pl.lit(None, pl.String).alias("text"),
+        pl.lit(5).alias("text"),
+        pl.concat_list("text"),
+        pl.lit(5).alias("source"),
+        pl.lit("x").alias("id"),
+    ],
+)
+def test_a_shard_with_other_columns_is_refused(tmp_path, column):
+    overwrite(tmp_path, documents(["one", "two"]).with_columns(column))
+    with pytest.raises(UserError, match="is not a shard"):
+        list(shards.batches(tmp_path, tuple(shards.SCHEMA)))
+
+
+@pytest.mark.parametrize(("rows", "many"), [(1, 3), (1, 10**12), (1 << 17, 10**30), (10**30, 2)])
+def test_a_footer_that_promises_other_rows_is_refused(tmp_path, rows, many):
+    overwrite(tmp_path, documents(["one", "two"]), documents=many, row_group_rows=rows)
+    with pytest.raises(UserError, match="is not a shard"):
+        list(shards.batches(tmp_path))
+
+
 def test_a_shard_without_documents_is_refused(tmp_path):
     """`clean` writes none."""
     shards.write_shard(shards.shard_file(tmp_path, 0), documents([]))

@@ -14,7 +14,12 @@ from tokenmill.core.errors import UserError
 from tokenmill.formats.tokenizer import SPECIAL_TOKENS, read_tokenizer
 from tokenmill.tokens.corpus import sample
 from tokenmill.tokens.params import TokenizerParams
-from tokenmill.tokens.train_tokenizer import take_tokenizer, tokenizer_in_words, train_tokenizer
+from tokenmill.tokens.train_tokenizer import (
+    bytes_per_token,
+    take_tokenizer,
+    tokenizer_in_words,
+    train_tokenizer,
+)
 
 Corpus = Callable[..., Path]
 
@@ -59,6 +64,10 @@ def test_report_describes_the_tokenizer(prose: Path, tmp_path: Path) -> None:
         sum(len(t.encode()) for t in texts) / tokens, abs=1e-4
     )
     assert (report.vocab_size, report.corpus_too_small) == (400, False)
+
+
+def test_texts_without_tokens_have_no_bytes_per_token(corpus: Corpus, bpe_file: Path) -> None:
+    assert bytes_per_token(read_tokenizer(bpe_file), corpus(["", ""])) == 0
 
 
 def test_small_corpus_gives_a_smaller_vocabulary(corpus: Corpus, tmp_path: Path) -> None:

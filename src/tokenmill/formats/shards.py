@@ -34,6 +34,9 @@ ROW_GROUP_BYTES = 16 << 20
 ROW_GROUP_ROWS = 1 << 17
 """The most rows that a row group has."""
 
+MOST_ROW_GROUPS = 1 << 16
+"""More row groups than a shard ever has; a footer that promises more is wrong."""
+
 ZSTD_LEVEL = 1
 
 UNREADABLE = (pl.exceptions.PolarsError, pl.exceptions.PanicException)
@@ -143,25 +146,34 @@ def read_groups(
     groups: Iterable[RowGroup], columns: Sequence[str] = ("text",)
 ) -> Iterator[pl.DataFrame]:
     """These columns of row groups, one group after the other. A shard of which several follow each
-    other is fetched once."""
+    other is fetched once.
+
+    Raises:
+        UserError: a file does not hold what `clean` writes.
+    """
     for shard, some in itertools.groupby(groups, lambda group: group.shard):
         with shard.local() as path:
             yield from (_read(path, group, columns) for group in some)
 
 
 def _read(path: Path, group: RowGroup, columns: Sequence[str]) -> pl.DataFrame:
+    schema = pl.Schema({column: SCHEMA[column] for column in columns})
     table = pl.scan_parquet(path, glob=False).select(columns)
     try:
-        return table.slice(group.start, group.rows).collect()
+        found = table.slice(group.start, group.rows).collect()
     except UNREADABLE:
         raise _damaged(path) from None
+    if len(found) != group.rows or found.schema != schema or any(found.null_count().row(0)):
+        raise _damaged(path)
+    return found
 
 
 def row_groups(shard: ShardFile) -> list[RowGroup]:
     """The row groups of one shard, in order; only its footer is read."""
     footer = _read_footer(shard)
-    rows = footer["row_group_rows"]
-    return [RowGroup(shard, start, rows) for start in range(0, footer["documents"], rows)]
+    documents, rows = footer["documents"], footer["row_group_rows"]
+    starts = range(0, documents, rows)
+    return [RowGroup(shard, start, min(rows, documents - start)) for start in starts]
 
 
 def totals(folder: Path) -> Totals:
@@ -189,7 +201,9 @@ def _read_footer(shard: ShardFile) -> dict[str, int]:
         found = {name: int(footer[name]) for name in names}
     except (KeyError, ValueError, *UNREADABLE):
         raise _damaged(shard.path) from None
-    if found["format"] != CLEAN_FORMAT or found["documents"] < 1 or found["row_group_rows"] < 1:
+    documents, rows = found["documents"], found["row_group_rows"]
+    fits = 1 <= rows <= ROW_GROUP_ROWS and 1 <= documents <= MOST_ROW_GROUPS * rows
+    if found["format"] != CLEAN_FORMAT or not fits:
         raise _damaged(shard.path)
     return found
 

@@ -135,4 +135,4 @@ def bytes_per_token(tokenizer: TextTokenizer, clean: Path) -> float:
     """
     texts = [text for batch in corpus.sample(clean, MEASURED_BYTES) for text in batch]
     ids, _ = tokenizer.encode_batch(texts)
-    return sum(len(text.encode()) for text in texts) / len(ids)
+    return sum(len(text.encode()) for text in texts) / max(1, len(ids))
