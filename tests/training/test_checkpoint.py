@@ -1,6 +1,7 @@
 """Checkpoints on disk: exact, left out if damaged, pruned, and written by one process at a time."""
 
 import errno
+import json
 import subprocess
 import sys
 from collections.abc import Callable
@@ -12,13 +13,13 @@ import torch
 from filelock import FileLock, Timeout
 
 from tests.imports import ROOT
-from tests.training.tiny import CPU, digest, model_config, train_params
+from tests.training.tiny import CPU, digest, model_config, replace_in_checkpoint, train_params
 from tokenmill.core.errors import UserError
 from tokenmill.model.gpt import GPT, build
 from tokenmill.model.manifest import FORMAT, MANIFEST, WEIGHTS, Manifest
 from tokenmill.stage import WAYS_OUT, describe
 from tokenmill.training import checkpoint as checkpoint_module
-from tokenmill.training.checkpoint import RESUME, CheckpointStore, export_model, prune_runs
+from tokenmill.training.checkpoint import RESUME, STATE, CheckpointStore, export_model, prune_runs
 from tokenmill.training.history import EpochRow, RunState
 from tokenmill.training.optimizer import Optimizer
 
@@ -151,6 +152,22 @@ def test_damaged_checkpoint_is_left_out_and_said(damage: str, tmp_path: Path):
     assert STEP_20 in said[0]
     assert expected in said[0]
     assert "using the one before" in said[0]
+
+
+@pytest.mark.parametrize(
+    "change", [{"step": 10}, {"step": -1}, {"epochs": []}, {"epoch_weights": []}]
+)
+def test_state_that_does_not_fit_its_checkpoint_is_damage(
+    change: dict[str, object], tmp_path: Path
+):
+    store = filled(tmp_path / "run", 10, 20)
+    path = store.checkpoint_folder(20) / STATE
+    saved = json.loads(path.read_text())
+    saved["state"] |= change
+    replace_in_checkpoint(path, json.dumps(saved).encode())
+    steps, said = found(store)
+    assert (steps, len(said)) == ([10], 1)
+    assert STEP_20 in said[0]
 
 
 def test_output_without_a_damaged_checkpoint_is_said(tmp_path: Path):

@@ -207,6 +207,7 @@ def test_a_reloaded_optimizer_takes_the_same_next_steps(
 
     again, optim_again = made(architecture, optimizer, compute)
     again.load_state_dict(weights)
+    assert optim_again.fits(state)
     optim_again.load(state)
     assert_same_bits(optim_again.state(), state)
     for number in range(3, 6):
@@ -239,6 +240,7 @@ def test_a_float16_overflow_changes_no_weight_but_the_scale(optimizer: str):
     optim.step(loss=ONE, norm=norm)
     assert_same_bits(values(model), before)
     assert optim._scaler.get_scale() == scale / 2
+    assert optim.fits(optim.state())
 
 
 def test_the_loss_scale_is_part_of_the_state():

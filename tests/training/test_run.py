@@ -12,6 +12,7 @@ from typing import Any
 from unittest import mock
 
 import pytest
+import safetensors.torch
 import torch
 
 from tests.training.tiny import (
@@ -20,6 +21,7 @@ from tests.training.tiny import (
     checkpoints,
     digest,
     model_config,
+    replace_in_checkpoint,
     run,
     train_params,
     write_tokens,
@@ -32,7 +34,7 @@ from tokenmill.model.huggingface import load_model
 from tokenmill.model.manifest import read_manifest
 from tokenmill.training import async_checkpoint, loop
 from tokenmill.training import run as run_module
-from tokenmill.training.checkpoint import fingerprint
+from tokenmill.training.checkpoint import OPTIMIZER, fingerprint
 from tokenmill.training.history import RunState, StepRow, ValidationRow
 
 
@@ -268,6 +270,22 @@ def test_damaged_newest_checkpoint_changes_no_byte(here: Path, tokens: Path, sai
     assert "step-000000005 is damaged (optimizer.safetensors changed" in text
     assert "continuing from step 3 of 10" in text
     assert digest(here / "model") == digest(here / "quiet")
+
+
+@pytest.mark.parametrize("change", ["no file of weights", "empty", "one less", "renamed", "shape"])
+def test_another_state_of_the_optimizer_is_refused(here: Path, tokens: Path, change: str):
+    """Also if the checkpoint's own manifest agrees with it."""
+    run(tokens, here / "model", epochs=2)
+    (folder,) = here.glob(".resume/*/step-000000010")
+    path = folder / OPTIMIZER
+    state = safetensors.torch.load_file(path)
+    name, tensor = state.popitem()
+    others = {"renamed": {"another": tensor}, "shape": {name: tensor[None]}}
+    content = {} if change == "empty" else state | others.get(change, {})
+    damaged = safetensors.torch.save(content) if change != "no file of weights" else b"x" * 50
+    replace_in_checkpoint(path, damaged)
+    with pytest.raises(UserError, match=OPTIMIZER):
+        run(tokens, here / "model", epochs=3)
 
 
 @pytest.mark.parametrize("name", ["log_every_steps", "validate_every_steps"])

@@ -10,12 +10,14 @@ import numpy as np
 import pytest
 import torch
 
+from tokenmill.core.files import write_json
 from tokenmill.formats.token_file import (
     Split,
 )
 from tokenmill.model.config import ModelConfig, ModelParams
 from tokenmill.model.device import Compute
 from tokenmill.model.huggingface import load_model
+from tokenmill.model.manifest import MANIFEST
 from tokenmill.training import step
 from tokenmill.training.job import training_job
 from tokenmill.training.params import RuntimeParams, TrainParams
@@ -165,6 +167,15 @@ def digest(folder: Path) -> dict[str, str]:
 def checkpoints(root: Path) -> list[int]:
     """The steps of all checkpoints."""
     return sorted(int(path.name[5:]) for path in root.glob(".resume/*/step-*"))
+
+
+def replace_in_checkpoint(path: Path, content: bytes) -> None:
+    """Replace a file of a checkpoint, so that the manifest beside it agrees."""
+    path.unlink()  # others may have hard links to it
+    path.write_bytes(content)
+    manifest = path.with_name(MANIFEST)
+    hashes = json.loads(manifest.read_text()) | {path.name: hashlib.sha256(content).hexdigest()}
+    write_json(manifest, hashes)
 
 
 def history(root: Path) -> list[float]:

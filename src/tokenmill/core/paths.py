@@ -7,6 +7,7 @@ A stage or command works on the project in which it runs, whatever the environme
 import os
 import re
 from pathlib import Path
+from shlex import quote
 
 from tokenmill.core.errors import UserError
 
@@ -142,6 +143,9 @@ def way_out(path: Path) -> str:
     below = Path(os.path.relpath(path)).parts
     if below[0] in WRITTEN:
         return DEEP
+    checkpoints = [one for one in (path, *path.parents) if STEP_NAME.fullmatch(one.name)]
+    if checkpoints:
+        return f"after `rm -r {quote(str(checkpoints[0]))}` training continues from before it"
     if ".resume" in below:
         return "`dvc repro` makes it again"
     return "bring it again from where it is from"

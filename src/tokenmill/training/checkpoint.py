@@ -48,7 +48,7 @@ from tokenmill.formats.records import read_record
 from tokenmill.formats.token_file import Sha256
 from tokenmill.model.config import ModelConfig
 from tokenmill.model.gpt import GPT
-from tokenmill.model.huggingface import hf_config, load_weights, save_weights
+from tokenmill.model.huggingface import hf_config, load_weights, read_weights, save_weights
 from tokenmill.model.manifest import (
     ADAPTER_FOLDER,
     CONFIG,
@@ -130,7 +130,7 @@ class Checkpoint:
     def load(self, model: GPT) -> dict[str, Tensor]:
         """Load the weights into `model`; return the optimizer's state."""
         (load_adapter if model.lora else load_weights)(model, self.folder)
-        state = safetensors.torch.load_file(self.folder / OPTIMIZER)
+        state = read_weights(self.folder / OPTIMIZER)
         # Copied instead of mapped, because the file may be pruned
         return {name: tensor.clone() for name, tensor in state.items()}
 
@@ -297,12 +297,18 @@ def _damage(folder: Path, epochs: Path) -> str | None:
         )
         if wrong:
             return f"{', '.join(wrong)} changed since it was written"
-        kept = read_state(folder).state.epoch_files()
+        state = read_state(folder).state
     except (UserError, OSError) as error:
         return str(error)
+    if CheckpointStore(folder.parent).checkpoint_folder(state.step) != folder:
+        return f"it is of step {state.step:,}"
+    if len(state.epochs) != len(state.epoch_weights):
+        return (
+            f"it has rows of {len(state.epochs)} epochs, and weights of {len(state.epoch_weights)}"
+        )
     others = [
         f"epoch-{epoch}"
-        for epoch, files in enumerate(kept, start=1)
+        for epoch, files in enumerate(state.epoch_files(), start=1)
         if not has_files(epochs / f"epoch-{epoch}", files)
     ]
     return f"the weights of {', '.join(others)} are gone or another run's" if others else None

@@ -75,6 +75,8 @@ class UnwrappedOptimizer(torch.optim.Optimizer):
     """A scalar tensor. If it is 1, the step changes nothing."""
     grad_scale: Tensor | None = None
     """A scalar tensor by which the step divides the gradients."""
+    keeps: tuple[str, ...]
+    """The names of what it keeps of each parameter: `step` is a number, all else has its shape."""
 
     add_param_group = inspect.unwrap(torch.optim.Optimizer.add_param_group)
     zero_grad = inspect.unwrap(torch.optim.Optimizer.zero_grad)
@@ -91,6 +93,7 @@ class AdamW(UnwrappedOptimizer, torch.optim.AdamW):
     """PyTorch's AdamW, which must be made with `fused=True`. Its step does not load the
     compiler."""
 
+    keeps = ("step", "exp_avg", "exp_avg_sq")
     _fused_step = inspect.unwrap(torch.optim.AdamW.step)
 
     @torch.no_grad()
@@ -274,6 +277,22 @@ class Optimizer:
             f"/{key}": torch.tensor(value) for key, value in self._scaler.state_dict().items()
         }
 
+    def fits(self, state: dict[str, Tensor]) -> bool:
+        """Whether these tensors have the names and shapes of those that `state` returns."""
+        kept = {
+            f"{self._names[p]}/{key}": torch.Size() if key == "step" else p.shape
+            for optimizer in self._optimizers
+            for group in optimizer.param_groups
+            for p in group["params"]
+            for key in optimizer.keeps
+        }
+        averages = self._names.items() if self._average else ()
+        others = {f"{name}/{AVERAGE}": p.shape for p, name in averages}
+        others |= dict.fromkeys((f"/{key}" for key in self._scaler.state_dict()), torch.Size())
+        found = {name: tensor.shape for name, tensor in state.items()}
+        # Before the first update that did not overflow there is nothing to keep
+        return found == kept | others or (self.skips_overflow and found == others)
+
     def load(self, state: dict[str, Tensor]) -> None:
         """Load what `state` returned."""
         by_name: dict[str, dict[str, Tensor]] = {}
@@ -348,6 +367,8 @@ class Muon(UnwrappedOptimizer):
     The processes of a group share the work: each orthogonalises its part of the matrices. A step
     may overwrite the gradients.
     """
+
+    keeps = ("momentum_buffer",)
 
     def __init__(
         self,

@@ -11,7 +11,7 @@ from pathlib import Path
 import torch
 
 from tokenmill.core.errors import UserError
-from tokenmill.core.paths import resume_root
+from tokenmill.core.paths import resume_root, way_out
 from tokenmill.costs import COSTS, TIMING, epoch_costs, publish_times, read_timing, write_costs
 from tokenmill.display import TrainingDisplay
 from tokenmill.formats.mixture import seen_in_words
@@ -19,7 +19,13 @@ from tokenmill.model.device import Compute, choose_compute, choose_device, confi
 from tokenmill.model.gpt import GPT
 from tokenmill.model.manifest import Manifest
 from tokenmill.training.async_checkpoint import AsyncCheckpointer
-from tokenmill.training.checkpoint import Checkpoint, CheckpointStore, export_model, prune_runs
+from tokenmill.training.checkpoint import (
+    OPTIMIZER,
+    Checkpoint,
+    CheckpointStore,
+    export_model,
+    prune_runs,
+)
 from tokenmill.training.compile import Compilation, choose_compilation
 from tokenmill.training.distributed import Group, process_group
 from tokenmill.training.history import LiveFiles, RunState
@@ -235,6 +241,11 @@ def load_training(
         compiler=compilation.for_update(compute.device),
         repeats=compilation.recorded,
     )
+    if checkpoint and not optimizer.fits(saved):
+        raise UserError(
+            f"{checkpoint.folder / OPTIMIZER} is not the state of this run's optimizer; "
+            f"{way_out(checkpoint.folder)}."
+        )
     if shared := group.broadcast_tensors(saved):
         optimizer.load(shared)
     return model, forward, optimizer, state
