@@ -517,6 +517,31 @@ def test_without_a_rank_there_is_no_group(monkeypatch: pytest.MonkeyPatch):
         assert (group.rank, group.size) == (0, 1)
 
 
+@pytest.mark.parametrize(
+    ("device", "variables"),
+    [
+        ("cpu", {"RANK": "x", "WORLD_SIZE": "2"}),
+        ("cpu", {"RANK": "0", "WORLD_SIZE": "x"}),
+        ("cpu", {"RANK": "0", "WORLD_SIZE": "0"}),
+        ("cpu", {"RANK": "2", "WORLD_SIZE": "2"}),
+        ("cpu", {"RANK": "0", "WORLD_SIZE": "2"}),
+        ("cuda", {"RANK": "0", "WORLD_SIZE": "2"}),
+    ],
+)
+def test_variables_of_no_group_are_refused(
+    monkeypatch: pytest.MonkeyPatch, device: str, variables: dict[str, str]
+):
+    for name in ("LOCAL_RANK", "MASTER_ADDR"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    with (
+        pytest.raises(UserError, match="torchrun"),
+        process_group(torch.device(device), shards=False),
+    ):
+        pass
+
+
 def test_processes_on_gpus_name_their_device_and_wait_long(monkeypatch: pytest.MonkeyPatch):
     asked: list[dict[str, Any]] = []
     for name, value in (("WORLD_SIZE", "2"), ("RANK", "1"), ("LOCAL_RANK", "1")):

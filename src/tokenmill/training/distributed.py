@@ -185,35 +185,47 @@ def process_group(device: torch.device, *, shards: bool) -> Iterator[Group]:
     Without RANK nobody started a group, whatever WORLD_SIZE says, as in the job of a cluster.
 
     Raises:
-        UserError: another process of the group is gone.
+        UserError: the variables describe no group, or another process of it is gone.
     """
-    size = int(os.environ.get("WORLD_SIZE", "1")) if "RANK" in os.environ else 1
-    if size == 1:
+    if "RANK" not in os.environ or os.environ.get("WORLD_SIZE", "1") == "1":
         yield SINGLE
         return
-    rank = int(os.environ["RANK"])
-    local = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
-    if local == size and sys.platform == "linux":
-        # All are on this machine, whose own name may be unknown
-        os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
-    mine = None
-    if device.type == "cuda":
-        mine = torch.device("cuda", int(os.environ["LOCAL_RANK"]))
-        torch.cuda.set_device(mine)
     try:
-        dist.init_process_group("nccl" if mine else "gloo", timeout=STEP_TIMEOUT, device_id=mine)
-        control = dist.new_group(backend="gloo", timeout=CONTROL_TIMEOUT)
-        assert isinstance(control, dist.ProcessGroup)
-        yield Group(rank=rank, size=size, control=control, shards=shards, on_this_machine=local)
+        yield _joined(device, shards=shards)
         dist.destroy_process_group()  # after an error it might wait for the others in vain
     except (RuntimeError, dist.DistError) as error:
         if not _is_lost_contact(error):
             raise
         why = first_line(error)[:200]
         raise UserError(
-            f"process {rank} of {size} lost contact to another one, whose own error says why "
-            f"({why})."
+            f"process {os.environ['RANK']} of {os.environ['WORLD_SIZE']} lost contact to another "
+            f"one, whose own error says why ({why})."
         ) from None
+
+
+def _joined(device: torch.device, *, shards: bool) -> Group:
+    """The group, after all its processes have come."""
+    try:
+        rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+        if not 0 <= rank < size:
+            raise ValueError(f"RANK is {rank} of {size}")
+        mine = None
+        if device.type == "cuda":
+            mine = torch.device("cuda", int(os.environ["LOCAL_RANK"]))
+            torch.cuda.set_device(mine)
+        local = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+        if local == size and sys.platform == "linux":
+            # All are on this machine, whose own name may be unknown
+            os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
+        dist.init_process_group("nccl" if mine else "gloo", timeout=STEP_TIMEOUT, device_id=mine)
+    except (KeyError, ValueError) as error:
+        raise UserError(
+            f"RANK, WORLD_SIZE and the other variables of torchrun describe no group of processes "
+            f"({first_line(error)}); start training with torchrun, or `unset RANK`."
+        ) from None
+    control = dist.new_group(backend="gloo", timeout=CONTROL_TIMEOUT)
+    assert isinstance(control, dist.ProcessGroup)
+    return Group(rank=rank, size=size, control=control, shards=shards, on_this_machine=local)
 
 
 def _is_lost_contact(error: RuntimeError) -> bool:
