@@ -38,7 +38,9 @@ def found_in(data: bytes) -> str:
     return decide(lambda: [data])
 
 
-@pytest.mark.parametrize("encoding", ["idna", "rot13", "hex", "undefined", "nothing", "utf\0"])
+@pytest.mark.parametrize(
+    "encoding", ["idna", "rot13", "hex", "undefined", "nothing", "utf\0", "\ud800"]
+)
 def test_what_decodes_no_text_is_no_encoding(encoding: str):
     with pytest.raises(ValidationError, match=r"data\.encoding"):
         DataParams(raw="text", mixture=None, encoding=encoding)

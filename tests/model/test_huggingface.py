@@ -89,6 +89,18 @@ def test_another_models_weights_are_refused(
         load_weights(build(small_config(architecture, **change), seed=0), tmp_path)
 
 
+@pytest.mark.parametrize("shape", [(), (-1,), (1, 16, 48)])
+def test_weights_of_other_dimensions_are_refused(shape: tuple[int, ...], tmp_path: Path):
+    """Without a warning of PyTorch before."""
+    save_weights(build(small_config("gpt2"), seed=0), tmp_path)
+    tensors = load_file(tmp_path / WEIGHTS)
+    name = "transformer.h.0.attn.c_attn.weight"
+    other = tensors[name].reshape(shape) if shape else torch.zeros(())
+    save_file(tensors | {name: other}, tmp_path / WEIGHTS)
+    with pytest.raises(UserError, match="of shape"):
+        load_weights(build(small_config("gpt2"), seed=0), tmp_path)
+
+
 def test_the_other_architectures_weights_are_refused(tmp_path: Path):
     save_weights(build(small_config("gpt2"), seed=0), tmp_path)
     with pytest.raises(UserError, match=r"model\.embed_tokens\.weight"):

@@ -40,7 +40,7 @@ class DataParams(MixtureParams, extra="forbid"):
             known = False
         if not known:
             raise ValueError(
-                f"data.encoding ({name}) is no text encoding of Python; write auto, utf-8, "
+                f"data.encoding ({name!r}) is no text encoding of Python; write auto, utf-8, "
                 "cp1251, …"
             )
         return name

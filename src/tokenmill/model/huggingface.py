@@ -30,9 +30,10 @@ def hf_name(model: GPT, name: str) -> str:
 
 
 def _transposed(model: GPT, name: str, tensor: Tensor) -> Tensor:
-    """Transpose a tensor where transformers stores it the other way round; the inverse is the
+    """Transpose a matrix where transformers stores it the other way round; the inverse is the
     same."""
-    return tensor.T if name.startswith("blocks.") and name.endswith(model.hf_transposed) else tensor
+    is_stored_so = name.startswith("blocks.") and name.endswith(model.hf_transposed)
+    return tensor.T if is_stored_so and tensor.ndim == 2 else tensor
 
 
 def save_weights(model: GPT, folder: Path) -> None:
