@@ -20,10 +20,12 @@ from tests.leftovers import pytest_sessionstart
 
 __all__ = ["bucket", "cluster", "pytest_sessionstart"]
 
-# What a script starts in the background ignores Ctrl-C, and so would the processes that tests start
-# to send them one.
+# What a script or `nohup` starts in the background ignores Ctrl-C or a closed terminal, and so
+# would the processes that tests start to send them one.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+if sys.platform != "win32":
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 isolate()
 

@@ -55,6 +55,30 @@ def test_closed_streams_end_no_command(closed: str, tmp_path: Path):
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no such terminals")
+@pytest.mark.parametrize("kind", ["terminal", "pipe"])
+def test_a_stage_outlives_those_who_read_what_it_prints(kind: str, tmp_path: Path):
+    here, there = os.openpty() if kind == "terminal" else os.pipe()
+    os.close(here)
+    code = """
+import sys
+from pathlib import Path
+from tokenmill.display import say
+from tokenmill.stage import run_stage
+run_stage(lambda: [say("at work", out=sys.stderr), say("at work"), Path("done").touch()])
+"""
+    stage = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=tmp_path,
+        env=os.environ | {"PYTHONPATH": str(ROOT / "src")},
+        stdout=there,
+        stderr=there,
+        check=False,
+    )
+    os.close(there)
+    assert (stage.returncode, (tmp_path / "done").exists()) == (0, True)
+
+
 def test_impossible_number_of_threads_is_one_sentence(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ):

@@ -14,6 +14,7 @@ import signal
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from tokenmill import byte_code, git
 from tokenmill.core.errors import UserError
@@ -29,6 +30,7 @@ WAYS_OUT = DISK_FULL | {
 
 def run_stage(main: Callable[[], None]) -> None:
     """Run a stage's `main` as a child of DVC."""
+    _outlive_readers()
     end_with_dvc()
     report_errors(main)
 
@@ -83,6 +85,31 @@ def _open_closed_streams() -> None:
                     os.dup2(nowhere, descriptor)
                     os.close(nowhere)
             setattr(sys, name, os.fdopen(descriptor, "w" if descriptor else "r", closefd=False))
+
+
+class _Unread(io.FileIO):
+    """A stream whose reader may go: a terminal that is closed, a `tee` that ended. What is written
+    after that is lost."""
+
+    def write(self, data: Any) -> int:
+        """Write, and count as written what nobody reads."""
+        try:
+            return super().write(data)
+        except OSError as error:
+            if error.errno not in (errno.EIO, errno.EPIPE):
+                raise
+            return memoryview(data).nbytes
+
+
+def _outlive_readers() -> None:
+    """Let no stage end, and no training lose steps, because nobody reads what it prints."""
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name)
+        # (a closed one is no such stream, and a console of Windows is no file)
+        if isinstance(stream, io.TextIOWrapper) and os.name != "nt":
+            raw = io.BufferedWriter(_Unread(stream.fileno(), "w", closefd=False))
+            options = {"encoding": stream.encoding, "line_buffering": stream.line_buffering}
+            setattr(sys, name, io.TextIOWrapper(raw, errors=stream.errors, **options))
 
 
 def _replace_unknown_characters() -> None:

@@ -327,17 +327,16 @@ def addresses(stage: Trainer) -> set[str]:
 
 
 @pytest.mark.slow
-def test_ctrl_c_to_a_stage_of_two_processes_saves_once(launched: Trainer):
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGHUP], ids=["Ctrl-C", "terminal"])
+def test_a_signal_to_a_stage_of_two_processes_saves_once(launched: Trainer, number: signal.Signals):
     assert members(launched).keys() == {"0", "1"}
     if sys.platform == "linux":  # other systems choose the interface otherwise
         assert addresses(launched) == {"127.0.0.1"}
-    assert launched.stop(signal.SIGINT) == 1
+    assert launched.stop(number) == 1
     last = int(launched.checkpoints()[-1].name[5:])
     assert launched.said.count("error:") == 1
-    assert (
-        f"error: stopped by SIGINT after step {last:,} of 500,000; everything up to there is saved"
-        in launched.said
-    )
+    stopped = f"error: stopped by {number.name} after step {last:,} of 500,000"
+    assert f"{stopped}; everything up to there is saved" in launched.said
 
 
 def ignores_sigterm(process: int) -> bool:

@@ -5,6 +5,7 @@ import math
 import os
 import random
 import signal
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from tests.training.fork_server import ForkServer, Trainer
 from tests.training.tiny import assert_same_to_rounding, digest
 from tokenmill.training.checkpoint import read_state
 from tokenmill.training.history import RunState
+from tokenmill.training.launch import Interrupt, stop_signals
 
 LONG: dict[str, Any] = {
     "epochs": 12,
@@ -43,20 +45,21 @@ def rows(root: Path) -> int:
     )
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=["TERM", "INT"])
+@pytest.mark.parametrize("name", ["SIGTERM", "SIGINT", "SIGHUP"])
 def test_signal_saves_and_the_next_run_ends_the_same(
     tmp_path: Path,
     tokens: Path,
     fork_server: ForkServer,
     quiet: dict[str, str],
-    number: signal.Signals,
+    name: str,
 ):
+    number = getattr(signal, name, None) or pytest.skip(f"there is no {name} here")
     # The only checkpoints: epochs and this one
     arguments = LONG | {"runtime": {"checkpoint": {"every_steps": None}}}
     trainer = fork_server.start(tmp_path / "stopped", tokens, **arguments)
     trainer.until(lambda: rows(trainer.root) > 12)
     assert trainer.stop(number) == 1
-    assert f"error: stopped by {number.name} after step " in trainer.said
+    assert f"error: stopped by {name} after step " in trainer.said
     assert "`dvc repro` continues from it" in trainer.said
     assert not (trainer.root / "model").exists()
     last = int(trainer.checkpoints()[-1].name[5:])
@@ -65,6 +68,24 @@ def test_signal_saves_and_the_next_run_ends_the_same(
     assert again.wait() == 0
     assert f"continuing from step {last} of 60" in again.said
     assert digest(again.root / "model") == quiet
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no such signal")
+def test_a_closed_terminal_stops_no_process_of_nohup(monkeypatch: pytest.MonkeyPatch):
+    heard = {signal.SIGINT, signal.SIGTERM}
+    assert {*stop_signals()} == heard | {signal.SIGHUP}
+    monkeypatch.setattr(signal, "getsignal", lambda _: signal.SIG_IGN)
+    assert {*stop_signals()} == heard
+
+
+def test_a_second_sigterm_does_not_cut_the_last_copy():
+    before = signal.getsignal(signal.SIGTERM)
+    try:
+        with Interrupt(max_minutes=None):
+            signal.raise_signal(signal.SIGTERM)
+        assert signal.getsignal(signal.SIGTERM) != before
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def test_max_minutes_saves_and_the_next_run_continues(

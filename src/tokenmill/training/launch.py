@@ -125,7 +125,7 @@ def _launch(count: int) -> None:
             max_restarts=0,
             local_addr="127.0.0.1",
             logs_specs=DefaultLogsSpecs(log_dir=str(logs)),
-            signals_to_handle="SIGTERM,SIGINT",
+            signals_to_handle=",".join(number.name for number in stop_signals()),
         )
         try:
             elastic_launch(config, sys.executable)(*sys.orig_argv[1:])
@@ -137,15 +137,15 @@ def _launch(count: int) -> None:
 
 def _kill_at_second_interrupt(processes: list[subprocess.Popen[bytes]]) -> None:
     """Let Ctrl-C end `processes` at once from now on, also if they wait for each other in vain, and
-    then this one. SIGTERM does nothing more; `Interrupt` says why."""
+    then this one. The other signals do nothing more; `Interrupt` says why."""
 
     def kill(_: int, __: FrameType | None) -> None:
         for process in processes:
             process.kill()
         raise KeyboardInterrupt
 
-    signal.signal(signal.SIGINT, kill)
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    for number in stop_signals():
+        signal.signal(number, kill if number == signal.SIGINT else signal.SIG_IGN)
 
 
 def share_cores(count: int) -> None:
@@ -192,11 +192,21 @@ def exit_like(codes: list[int]) -> NoReturn:
     sys.exit(next((code for code in codes if code > 0), 1))
 
 
+def stop_signals() -> list[signal.Signals]:
+    """The signals after which training saves and ends: those of Ctrl-C, of systems that end a job,
+    and of a terminal that is closed, which `nohup` lets a process ignore and Windows does not
+    have."""
+    hangup = getattr(signal, "SIGHUP", None)
+    heard = [] if hangup is None or signal.getsignal(hangup) == signal.SIG_IGN else [hangup]
+    return [signal.SIGINT, signal.SIGTERM, *heard]
+
+
 class Interrupt:
     """While active, remembers the first signal to stop; a second Ctrl-C stops at once.
 
-    A second SIGTERM does not stop at once. Systems that end a job send one to each of its
-    processes, and a process that has lost DVC gets one more.
+    Other signals do not stop at once, also while the process ends. Systems that end a job send
+    SIGTERM to each of its processes, and a process that has lost DVC, as when its terminal was
+    closed, gets one more.
     """
 
     def __init__(self, *, max_minutes: float | None):
@@ -207,13 +217,14 @@ class Interrupt:
         self._previous: dict[int, object] = {}
 
     def __enter__(self) -> "Interrupt":
-        for number in (signal.SIGINT, signal.SIGTERM):
+        for number in stop_signals():
             self._previous[number] = signal.signal(number, self._remember)
         return self
 
     def __exit__(self, *_: object) -> None:
         for number, handler in self._previous.items():
-            signal.signal(number, handler)  # type: ignore[arg-type]
+            if self._signal is None or number == signal.SIGINT:
+                signal.signal(number, handler)  # type: ignore[arg-type]
 
     def _remember(self, number: int, _: FrameType | None) -> None:
         if self._signal is not None and number == signal.SIGINT:
