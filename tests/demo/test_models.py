@@ -33,7 +33,7 @@ def test_a_training_under_way_is_offered(tmp_path: Path, capsys: pytest.CaptureF
     models = Models(tmp_path / "project")
     (run,) = models.offers()
     assert (run.name, run.epochs) == (THIS_RUN, 1)
-    assert models.find(run, 1).folder.name == "epoch-1"
+    assert models.find(run, 1).folder.name.startswith("epoch-1-")
     assert capsys.readouterr().err == ""
 
 

@@ -34,10 +34,20 @@ def test_a_training_tells_where_it_is(root: Path):
     shutil.copytree(newest, newest.with_name(f"{newest.name} (copy)"))
     assert run.weights() == (15, newest), "what no run wrote is no checkpoint"
     assert run.sentence == "training is under way in this workspace: step 18 of 20, epoch 1.80"
+
+
+def test_a_training_that_ended_tells_from_where_it_continues(root: Path):
+    """Not where its last row is, nor where a run over more epochs was."""
+    begin(root)
+    newest = root / ".resume" / FINGERPRINT / "step-000000015"
+    for other in (17, 40):
+        shutil.copytree(newest, newest.with_name(f"step-{other:09d}"))
     stop(root)
     run = under_way(root)
     assert run is not None
-    assert run.sentence.startswith("the training in this workspace stopped at step 18")
+    assert (run.step, run.weights()) == (15, (15, newest))
+    assert [row.step for row in run.epoch_ends] == [10]
+    assert run.sentence.startswith("the training in this workspace stopped at step 15 of 20")
 
 
 def test_a_training_that_diverged_is_not_to_be_continued(
@@ -59,16 +69,15 @@ def test_an_epoch_has_weights_where_checkpoints_have_none(root: Path):
     (folder / "step-000000015" / WEIGHTS).unlink()
     run = under_way(root)
     assert run is not None
-    assert run.weights() == (10, folder / "epochs" / "epoch-1")
+    assert run.weights() == (10, run.epochs[0])
+    assert run.epochs[0].parent == folder / "epochs"
 
 
 def test_its_newest_finished_epoch_writes(root: Path, capsys: pytest.CaptureFixture[str]):
     begin(root)
     checkpoint = find_model(root)
-    assert (checkpoint.name, checkpoint.folder.name) == (
-        "epoch 1 of the training under way",
-        "epoch-1",
-    )
+    assert checkpoint.name == "epoch 1 of the training under way"
+    assert checkpoint.folder.name.startswith("epoch-1-")
     assert "training is under way" in capsys.readouterr().err
     assert Writer.load(checkpoint, "cpu").model.config.context_length == 128
     with pytest.raises(UserError, match="there is no epoch 2"):

@@ -2,6 +2,7 @@
 
 import errno
 import json
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -117,6 +118,11 @@ def change_a_byte(path: Path) -> None:
     path.write_bytes(content)
 
 
+def at(folder: Path, place: str) -> Path:
+    """A place in a run's folder; a star stands for the hash in the name of an epoch."""
+    return next(folder.glob(place)) if "*" in place else folder / place
+
+
 STEP_20 = "step-000000020"
 DAMAGES: dict[str, tuple[Callable[[Path], object], str, str]] = {
     "cut weights": (cut, f"{STEP_20}/model.safetensors", "model.safetensors changed"),
@@ -134,10 +140,10 @@ DAMAGES: dict[str, tuple[Callable[[Path], object], str, str]] = {
     "additional file": (lambda p: p.write_text("x"), f"{STEP_20}/another", "another changed"),
     "missing epoch": (
         Path.unlink,
-        "epochs/epoch-2/model.safetensors",
+        "epochs/epoch-2-*/model.safetensors",
         "weights of epoch-2 are gone",
     ),
-    "changed epoch": (change_a_byte, "epochs/epoch-2/model.safetensors", "weights of epoch-2"),
+    "changed epoch": (change_a_byte, "epochs/epoch-2-*/model.safetensors", "weights of epoch-2"),
 }
 
 
@@ -145,7 +151,7 @@ DAMAGES: dict[str, tuple[Callable[[Path], object], str, str]] = {
 def test_damaged_checkpoint_is_left_out_and_said(damage: str, tmp_path: Path):
     store = filled(tmp_path / "run", 10, 20)
     do, where, expected = DAMAGES[damage]
-    do(tmp_path / "run" / where)
+    do(at(tmp_path / "run", where))
     steps, said = found(store)
     assert steps == [10]
     assert len(said) == 1
@@ -173,7 +179,7 @@ def test_state_that_does_not_fit_its_checkpoint_is_damage(
 def test_output_without_a_damaged_checkpoint_is_said(tmp_path: Path):
     store = filled(tmp_path / "run", 10, 20)
     do, where, _ = DAMAGES["changed weights"]
-    do(tmp_path / "run" / where)
+    do(at(tmp_path / "run", where))
     manifest = Manifest.model_validate(
         {
             "format_version": FORMAT,
@@ -182,6 +188,7 @@ def test_output_without_a_damaged_checkpoint_is_said(tmp_path: Path):
             "train": train_params().model_dump(),
             "parameters": 1,
             "epochs": 2,
+            "weights": [sha256 for _, sha256 in sorted(store.named_weights())],
             "tokenizer_sha256": "t",
         }
     )
@@ -199,13 +206,33 @@ def test_cut_manifest_is_damage(tmp_path: Path):
     assert found(store)[0] == [10]
 
 
-def test_epochs_of_another_run_are_not_used(tmp_path: Path):
+def test_weights_of_another_run_stand_beside_these(tmp_path: Path):
     store = filled(tmp_path / "run", 10, 20)
-    # A run over more epochs came by here with another learning rate
+    # A run over fewer epochs comes by here with another learning rate
     store.save_epoch(2, trained(seed=1)[0])
-    steps, said = found(store)
-    assert steps == [10]
-    assert "another run's" in said[0]
+    assert found(store) == ([20, 10], [])
+
+
+def test_pruning_removes_weights_that_no_checkpoint_names(tmp_path: Path):
+    filled(tmp_path / "run", 10, 20)
+    CheckpointStore(tmp_path / "run").save_epoch(2, trained(seed=1)[0])
+    store = CheckpointStore(tmp_path / "run")
+    ours = store.save_epoch(3, trained(seed=2)[0])[WEIGHTS]
+    store.prune(upto=20, newest=2, also=set())
+    assert found(store) == ([20, 10], [])
+    assert len([*store.epochs.iterdir()]) == 3
+    assert store.epoch_folder(3, ours).exists(), "the next checkpoint names it"
+    shutil.rmtree(store.checkpoint_folder(20))
+    store.prune(upto=20, newest=2, also=set())
+    assert [path.name[:8] for path in sorted(store.epochs.iterdir())] == ["epoch-1-", "epoch-3-"]
+
+
+def test_weights_from_before_their_names_had_a_hash_are_used(tmp_path: Path):
+    store = filled(tmp_path / "run", 10, 20)
+    for folder in store.epochs.iterdir():
+        folder.rename(folder.with_name(folder.name[: len("epoch-1")]))
+    with store.lock(print):
+        assert found(store) == ([20, 10], [])
 
 
 def test_half_a_checkpoint_does_not_exist(tmp_path: Path):
@@ -217,7 +244,7 @@ def test_half_a_checkpoint_does_not_exist(tmp_path: Path):
 def test_lock_clears_what_a_killed_process_left(tmp_path: Path):
     store = filled(tmp_path / "run", 10)
     (tmp_path / "run" / ".step-000000020.tmp" / ".inner.tmp").mkdir(parents=True)
-    (tmp_path / "run" / "epochs" / "epoch-1" / ".model.safetensors.tmp").write_text("half")
+    (at(store.epochs, "epoch-1-*") / ".model.safetensors.tmp").write_text("half")
     with store.lock(print):
         pass
     assert not list((tmp_path / "run").rglob(".*"))
@@ -270,8 +297,8 @@ IN_A_RUN = [
     "lock",
     "holder",
     "epochs",
-    "epochs/epoch-1",
-    "epochs/epoch-1/model.safetensors",
+    "epochs/epoch-1-*",
+    "epochs/epoch-1-*/model.safetensors",
     "step-000000010",
     "step-000000010/state.json",
     "timing.csv",
@@ -281,7 +308,7 @@ IN_A_RUN = [
 
 def replaced_by_link(folder: Path, place: str, outside: Path) -> None:
     """Move what is at a place of a run to `outside`, and put a link there."""
-    path = folder / place
+    path = at(folder, place)
     if path.exists():
         path.rename(outside)
     else:

@@ -12,6 +12,7 @@ from tests.training.tiny import run, runtime_params, train_params, workload
 from tokenmill.core.errors import UserError
 from tokenmill.formats.records import adapter, read_rows
 from tokenmill.training import history, loop
+from tokenmill.training.checkpoint import read_state
 from tokenmill.training.history import (
     SIGNAL,
     EpochRow,
@@ -26,6 +27,7 @@ from tokenmill.training.history import (
     train_metrics,
     write_rows,
 )
+from tokenmill.training.launch import Interrupt
 
 ROWS = [
     EpochRow(n, 10 * n, 320 * n, 0.004, 3.25 - n / 8, 3.5 - n / 8, 30.5 - n, 2.125 - n / 16)
@@ -282,6 +284,22 @@ def test_a_damaged_file_is_named(here: Path):
     with pytest.raises(UserError, match="pid"):
         read_live_run(here / "live")
     assert read_live_run(here) is None
+
+
+def test_a_stopped_training_tells_from_where_it_continues(
+    here: Path, tokens: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """Its rows end before that step."""
+    reasons = iter([*[None] * 6, "stopped"])
+    monkeypatch.setattr(Interrupt, "reason", property(lambda _: next(reasons)))
+    with pytest.raises(UserError, match="after step 7"):
+        run(tokens, here / "model", live=here / "live")
+    told = read_live_run(here / "live")
+    assert told is not None
+    (checkpoint,) = here.glob(".resume/*/step-000000007")
+    assert told.saved == 7
+    assert told.epoch_weights == read_state(checkpoint).state.epoch_weights
+    assert len(told.epoch_weights) == 1
 
 
 def test_a_training_writes_them_and_takes_them_away(

@@ -14,7 +14,7 @@ from tokenmill.core.errors import UserError
 from tokenmill.model.config import LINEAR_MAPS, LoraParams
 from tokenmill.model.gpt import GPT, empty_model
 from tokenmill.model.huggingface import load_model, save_weights
-from tokenmill.model.manifest import ADAPTER, ADAPTER_CONFIG, ADAPTER_FOLDER
+from tokenmill.model.manifest import ADAPTER, ADAPTER_CONFIG, ADAPTER_FOLDER, WEIGHTS
 from tokenmill.runs.model_code import write_code
 from tokenmill.training.checkpoint import CheckpointStore
 from tokenmill.training.lora import (
@@ -108,8 +108,8 @@ def test_peft_computes_what_the_merged_model_does(model: GPT, tmp_path: Path, ta
     write_code(model.config, tmp_path / "base")
     base: Any = AutoModelForCausalLM.from_pretrained(tmp_path / "base", trust_remote_code=True)
     learned(model, LORA.model_copy(update={"targets": targets}))
-    epoch = CheckpointStore(tmp_path).epoch_folder(1)
-    CheckpointStore(tmp_path).save_epoch(1, model)
+    store = CheckpointStore(tmp_path)
+    epoch = store.epoch_folder(1, store.save_epoch(1, model)[WEIGHTS])
     write_code(model.config, epoch)
     merged = load_model(epoch)
     loaded: Any = AutoModelForCausalLM.from_pretrained(epoch, trust_remote_code=True)

@@ -122,6 +122,20 @@ def test_another_checkpoint_of_a_step_replaces_the_one_there(tmp_path: Path, pla
     assert digest(folder) == digest(other.checkpoint_folder(20))
 
 
+def test_weights_stay_there_while_a_checkpoint_names_them(tmp_path: Path, elsewhere: Path):
+    """A longer run has others at the end of the same epoch."""
+    store = filled(tmp_path / "here" / "run", 10)
+    mirror_to(store, elsewhere)
+    model, optimizer = trained(seed=1)
+    weights = [store.save_epoch(epoch, model)[WEIGHTS] for epoch in (1, 2)]
+    state = RunState(step=25, epochs=[row(1), row(2)], epoch_weights=weights)
+    store.save(state, model, optimizer.state(), RESUMABLE)
+    mirror_to(store, elsewhere)
+    there = {path.name for path in (elsewhere / "run/weights").iterdir()}
+    assert there == {sha256 for _, sha256 in store.named_weights()}
+    assert len(there) == 2
+
+
 class KilledError(BaseException):
     """As abrupt as a kill."""
 

@@ -186,6 +186,26 @@ def test_fewer_epochs_and_then_more_do_not_mix(here: Path, tokens: Path):
         assert weights == expected, name
 
 
+@pytest.mark.parametrize("shorter", [{"epochs": 2}, {"target_loss": 99, "validate_every_steps": 2}])
+def test_a_shorter_run_takes_no_steps_from_a_longer(
+    here: Path, tokens: Path, said: io.StringIO, shorter: dict[str, Any]
+):
+    """The weights of its second or first epoch, which is a part, are others."""
+    common: dict[str, Any] = {"epochs": 6, "schedule": {"type": "wsd"}}
+    run(tokens, here / "quiet", **common)
+    shutil.rmtree(here / ".resume")
+    five: dict[str, Any] = common | {"epochs": 5}
+    run(tokens, here / "five", **five)
+    before = checkpoints(here)[0]
+    short: dict[str, Any] = five | shorter
+    run(tokens, here / "short", **short)
+    said.truncate(0)
+    run(tokens, here / "six", **common)
+    assert f"continuing from step {before} of 30" in said.getvalue()
+    assert "damaged" not in said.getvalue()
+    assert digest(here / "six") == digest(here / "quiet")
+
+
 @pytest.mark.parametrize("first", [2, 1])
 def test_a_short_run_has_an_early_checkpoint(
     here: Path,

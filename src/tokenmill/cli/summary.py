@@ -185,7 +185,7 @@ def _print_under_way(run: "UnderWay") -> None:
 def _while_training(run: "UnderWay") -> Commands:
     """The commands for a training that is under way, or that stopped or diverged."""
     commands = [("tokenmill watch", "losses, time left, cost, answers now")]
-    commands += [("tokenmill generate", "ask its newest epoch")] if run.epoch_ends else []
+    commands += [("tokenmill generate", "ask its newest epoch")] if run.epochs else []
     if run.is_on:
         return commands
     meaning = "or the same `dvc exp run`: training continues where it stopped"

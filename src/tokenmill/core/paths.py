@@ -101,6 +101,18 @@ def step_folders(run: Path) -> list[tuple[int, Path]]:
     return sorted((int(name[1]), path) for name, path in found if name)
 
 
+EPOCH_NAME = re.compile(r"epoch-(\d+)(?:-[0-9a-f]{8})?")
+"""Matches the name of the folder of an epoch's weights, with its number. In `.resume` digits of
+their hash follow."""
+
+
+def epoch_folder(run: Path, epoch: int, sha256: str) -> Path:
+    """The folder of the weights with this hash at an epoch's end, in a run's folder of checkpoints.
+    Runs over more and over fewer epochs share that folder, and have other weights at the same
+    end."""
+    return run / "epochs" / f"epoch-{epoch}-{sha256[:8]}"
+
+
 PACKED_SHARDS = "packed"
 """The name of a folder beside those of training in `.resume`: the packed shards that `tokenize` has
 finished."""

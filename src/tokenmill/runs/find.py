@@ -9,7 +9,6 @@ commit near the ref, has the same losses at that epoch.
 import contextlib
 import difflib
 import hashlib
-import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, cast
@@ -56,7 +55,7 @@ class FoundModel:
     @property
     def epoch(self) -> int | None:
         """The number of the epoch; None for a model that is not in the folder of one."""
-        found = re.fullmatch(r"epoch-(\d+)", self.folder.name)
+        found = paths.EPOCH_NAME.fullmatch(self.folder.name)
         return int(found[1]) if found else None
 
 
@@ -115,19 +114,18 @@ def available(root: Path) -> list[FoundModel]:
     are those that are finished."""
     if is_finished(root):
         names = "epoch {}"
-        folder = root / paths.MODEL
-        epochs = read_manifest(folder).epochs
+        epochs = range(1, read_manifest(root / paths.MODEL).epochs + 1)
+        folders = [root / paths.MODEL / f"epoch-{epoch}" for epoch in epochs]
         tokenizer = root / paths.TOKENIZER
     elif run := under_way(root):
         names = "epoch {} of the training under way"
-        folder = run.epochs
-        epochs = len(run.epoch_ends)
+        folders = run.epochs
         tokenizer = run.tokenizer
     else:
         return []
     return [
-        FoundModel(names.format(epoch), folder / f"epoch-{epoch}", tokenizer)
-        for epoch in range(1, epochs + 1)
+        FoundModel(names.format(epoch), folder, tokenizer)
+        for epoch, folder in enumerate(folders, start=1)
     ]
 
 

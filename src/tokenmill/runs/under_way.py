@@ -60,10 +60,14 @@ class UnderWay:
 
     @property
     def step(self) -> int:
-        """The last step that is known to be done."""
+        """The last step that is known to be done; when the process has ended, the step from which
+        the run continues."""
+        if not self.is_on:
+            return self.run.saved
         return max(
             [
                 self.run.first_step,
+                self.run.saved,
                 *(rows[-1].step for rows in (self.steps, self.validations) if rows),
             ]
         )
@@ -74,14 +78,17 @@ class UnderWay:
         live = self.folder / paths.LIVE
         with contextlib.suppress(UserError, OSError):
             if read_live_run(live) is None and (steps := read_live_rows(live, StepRow)):
-                return replace(self, steps=steps, validations=read_live_rows(live, ValidationRow))
+                run = self.run.model_copy(update={"saved": steps[-1].step})
+                return replace(
+                    self, run=run, steps=steps, validations=read_live_rows(live, ValidationRow)
+                )
         return self
 
     @property
     def epoch_ends(self) -> list[ValidationRow]:
-        """The validation at the end of each finished epoch. The weights of these epochs are
-        kept."""
-        return [row for row in self.validations if row.step % self.run.steps_per_epoch == 0]
+        """The validation at the end of each finished epoch."""
+        last, per_epoch = self.step, self.run.steps_per_epoch
+        return [row for row in self.validations if row.step <= last and row.step % per_epoch == 0]
 
     @property
     def checkpoints(self) -> Path:
@@ -89,9 +96,12 @@ class UnderWay:
         return self.root / paths.resume_root() / self.run.fingerprint
 
     @property
-    def epochs(self) -> Path:
-        """The folder of the weights at the end of each epoch."""
-        return self.checkpoints / "epochs"
+    def epochs(self) -> list[Path]:
+        """The folders of the weights at the end of each epoch up to the newest checkpoint."""
+        return [
+            paths.epoch_folder(self.checkpoints, epoch, sha256)
+            for epoch, sha256 in enumerate(self.run.epoch_weights, start=1)
+        ]
 
     @property
     def tokenizer(self) -> Path:
@@ -99,20 +109,17 @@ class UnderWay:
         return self.folder / paths.TOKENIZER
 
     def weights(self) -> tuple[int, Path] | None:
-        """The step and the folder of the newest weights on disk; None if there are none. Weights of
-        later steps belong to an earlier, longer run.
+        """The step and the folder of the newest weights on disk; None if there are none. Other
+        checkpoints belong to runs over more or fewer epochs.
 
         If a run learns by LoRA, its checkpoints have no weights, but its epochs do.
         """
-        steps = paths.step_folders(self.checkpoints)
-        epochs = [
-            (row.step, self.epochs / f"epoch-{n}") for n, row in enumerate(self.epoch_ends, start=1)
+        epochs = enumerate(self.epochs, start=1)
+        newest = [
+            *((epoch * self.run.steps_per_epoch, folder) for epoch, folder in epochs),
+            *(one for one in paths.step_folders(self.checkpoints) if one[0] == self.run.saved),
         ]
-        found = [
-            (step, path)
-            for step, path in epochs + steps
-            if step <= self.step and (path / WEIGHTS).exists()
-        ]
+        found = [one for one in newest if (one[1] / WEIGHTS).exists()]
         return max(found, key=lambda one: one[0], default=None)
 
     def seconds_left(self) -> float | None:

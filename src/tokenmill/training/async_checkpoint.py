@@ -40,10 +40,11 @@ class AsyncCheckpointer:
         keep_steps: set[int],
         every_seconds: float | None = None,
         first_step: int | None = None,
+        saved: Callable[[RunState], None] = lambda _: None,
         mirror: Callable[[int], None] | None = None,
     ):
-        """Keep the newest `keep` checkpoints and those of `keep_steps`; tell `mirror` the step of
-        each new one.
+        """Keep the newest `keep` checkpoints and those of `keep_steps`. Tell `saved` the state of
+        each new one before an older one is removed, and then `mirror` its step.
 
         `first_step` is where a run without a checkpoint has its first one by time, if it gets there
         within FIRST_SECONDS; None for a run that continues.
@@ -53,6 +54,7 @@ class AsyncCheckpointer:
         self._keep_steps = keep_steps
         self._every_seconds = every_seconds
         self._first_step = first_step
+        self._saved = saved
         self._mirror = mirror
         self._saved_at = time.monotonic()
         self._cost = 0.0
@@ -153,6 +155,7 @@ class AsyncCheckpointer:
         if copied:
             copied.synchronize()
         self._store.save(state, model, optimizer, resumable)
+        self._saved(state)
         self._store.prune(upto=state.step, newest=self._keep, also=self._keep_steps)
         if self._mirror:
             self._mirror(state.step)

@@ -1,6 +1,8 @@
 """The checkpoints of a run in `.resume/<fingerprint>/`, wherever DVC runs its stage.
 
-    epochs/epoch-3/    the weights at the end of an epoch
+    epochs/epoch-3-1f6a90c2/
+                       the weights at the end of an epoch; the digits begin their SHA-256, by which
+                       the state of a checkpoint names them
     step-000001200/    all that is needed to continue: weights, optimizer, state; its manifest is
                        written last
     micro_batch-0.json the micro-batch that the memory of this process of a group held, if it ever
@@ -14,8 +16,10 @@ epochs and the last checkpoint to `models/gpt/`, so that another machine can con
 
 import contextlib
 import hashlib
+import itertools
 import json
 import os
+import re
 import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
@@ -27,6 +31,7 @@ from filelock import FileLock, Timeout
 from pydantic import BaseModel, Field
 from torch import Tensor
 
+from tokenmill.core import paths
 from tokenmill.core.errors import UserError
 from tokenmill.core.files import (
     is_regular,
@@ -42,7 +47,6 @@ from tokenmill.core.files import (
     write_text,
 )
 from tokenmill.core.params import Epochs
-from tokenmill.core.paths import PACKED_SHARDS, step_folders
 from tokenmill.costs import TIMES
 from tokenmill.formats.records import read_record
 from tokenmill.formats.token_file import Sha256
@@ -141,6 +145,8 @@ class CheckpointStore:
     def __init__(self, folder: Path):
         self.folder = folder
         self.epochs = folder / "epochs"
+        # The folders of weights that this process needs: no checkpoint may name them yet
+        self._own = set[Path]()
 
     @contextlib.contextmanager
     def lock(self, say: Callable[[str], None]) -> Iterator[None]:
@@ -173,6 +179,10 @@ class CheckpointStore:
                 remove(leftover)
             for path in self.folder.rglob("*"):
                 refuse_link(path)
+            # Of a killed process, or of a version before there were hashes in the names
+            for folder in list(self.epochs.glob("epoch-*")):
+                if re.fullmatch(r"epoch-\d+", folder.name) and is_regular(folder / WEIGHTS):
+                    self.take_epoch(folder, sha256_of(folder / WEIGHTS, follow=False))
             write_text(holder, str(os.getpid()))
             os.utime(self.folder)
             yield
@@ -183,13 +193,13 @@ class CheckpointStore:
         """The folder of a step's checkpoint, which may not exist; the names sort like the steps."""
         return self.folder / f"step-{step:09d}"
 
-    def epoch_folder(self, epoch: int) -> Path:
-        """The folder of the weights at an epoch's end, which may not exist."""
-        return self.epochs / f"epoch-{epoch}"
+    def epoch_folder(self, epoch: int, sha256: str) -> Path:
+        """The folder of the weights with this hash at an epoch's end, which may not exist."""
+        return paths.epoch_folder(self.folder, epoch, sha256)
 
     def steps(self) -> list[int]:
         """The steps of all checkpoints, whole or not, in order; none behind a link."""
-        return [step for step, _ in step_folders(self.folder)]
+        return [step for step, _ in paths.step_folders(self.folder)]
 
     def newest_upto(self, step: int) -> Path | None:
         """The newest checkpoint whose step is at most `step`; None if there is none."""
@@ -202,7 +212,7 @@ class CheckpointStore:
         out."""
         for step in reversed(self.steps()):
             folder = self.checkpoint_folder(step)
-            damage = _damage(folder, self.epochs)
+            damage = _damage(folder, self)
             if damage:
                 say(f"checkpoint {folder} is damaged ({damage}); using the one before")
                 continue
@@ -213,6 +223,7 @@ class CheckpointStore:
         self, state: RunState, model: GPT, optimizer: dict[str, Tensor], resumable: dict[str, Any]
     ) -> None:
         """Write a checkpoint; an older one of the same step is replaced."""
+        self._own.update(map(self.epoch_folder, itertools.count(1), state.epoch_weights))
         with write_directory(self.checkpoint_folder(state.step)) as folder:
             _save_learned(model, folder)
             with write_beside(folder / OPTIMIZER) as path:
@@ -225,19 +236,29 @@ class CheckpointStore:
     def save_epoch(self, epoch: int, model: GPT) -> dict[str, str]:
         """Keep the weights at the end of an epoch, and with LoRA also its adapter. Return the
         SHA-256 of each file by its path in the folder."""
-        with write_directory(self.epoch_folder(epoch)) as folder:
+        whole = self.epochs / f"epoch-{epoch}"
+        with write_directory(whole) as folder:
             save_weights(model, folder)
             if model.lora:
                 save_adapter(model, folder / ADAPTER_FOLDER)
-            return {
+            hashes = {
                 name: sha256_of(folder / name)
                 for name in (WEIGHTS, EPOCH_ADAPTER)
                 if (folder / name).exists()
             }
+        self.take_epoch(whole, hashes[WEIGHTS])
+        return hashes
+
+    def take_epoch(self, whole: Path, sha256: str) -> None:
+        """Give the folder `epoch-N`, whose weights have this hash, its name with the hash."""
+        folder = self.epoch_folder(int(whole.name.removeprefix("epoch-")), sha256)
+        self._own.add(folder)
+        remove(folder)
+        whole.replace(folder)
 
     def prune(self, *, upto: int, newest: int, also: set[int]) -> None:
         """Remove the checkpoints up to step `upto`, except the `newest` last ones of them and those
-        of the steps in `also`.
+        of the steps in `also`; and the weights of epochs that no checkpoint names any more.
 
         Later checkpoints belong to a run over more epochs. They must not push out those that this
         run may need.
@@ -245,6 +266,21 @@ class CheckpointStore:
         for step in [step for step in self.steps() if step <= upto][:-newest]:
             if step not in also:
                 remove(self.checkpoint_folder(step))
+        if self.epochs.is_symlink():
+            return
+        if others := [path for path in self.epochs.glob("epoch-*-*") if path not in self._own]:
+            for folder in {*others} - {self.epoch_folder(*one) for one in self.named_weights()}:
+                remove(folder)
+
+    def named_weights(self) -> set[tuple[int, str]]:
+        """The epochs of all checkpoints, each with the SHA-256 of its weights."""
+        found = set[tuple[int, str]]()
+        for folder in map(self.checkpoint_folder, self.steps()):
+            with contextlib.suppress(UserError, OSError):
+                for path in (folder, folder / STATE):
+                    refuse_link(path)
+                found.update(enumerate(read_state(folder).state.epoch_weights, start=1))
+        return found
 
 
 def _save_learned(model: GPT, folder: Path) -> None:
@@ -285,10 +321,10 @@ def _hashes(folder: Path) -> dict[str, str]:
     }
 
 
-def _damage(folder: Path, epochs: Path) -> str | None:
+def _damage(folder: Path, store: CheckpointStore) -> str | None:
     """A phrase about what is wrong with the files of a checkpoint; None if they are whole."""
     try:
-        for path in (folder, folder / MANIFEST, epochs):
+        for path in (folder, folder / MANIFEST, store.epochs):
             refuse_link(path)
         expected = read_hashes(folder)
         found = _hashes(folder)
@@ -300,7 +336,7 @@ def _damage(folder: Path, epochs: Path) -> str | None:
         state = read_state(folder).state
     except (UserError, OSError) as error:
         return str(error)
-    if CheckpointStore(folder.parent).checkpoint_folder(state.step) != folder:
+    if store.checkpoint_folder(state.step) != folder:
         return f"it is of step {state.step:,}"
     if len(state.epochs) != len(state.epoch_weights):
         return (
@@ -309,9 +345,9 @@ def _damage(folder: Path, epochs: Path) -> str | None:
     others = [
         f"epoch-{epoch}"
         for epoch, files in enumerate(state.epoch_files(), start=1)
-        if not has_files(epochs / f"epoch-{epoch}", files)
+        if not has_files(store.epoch_folder(epoch, files[WEIGHTS]), files)
     ]
-    return f"the weights of {', '.join(others)} are gone or another run's" if others else None
+    return f"the weights of {', '.join(others)} are gone or changed" if others else None
 
 
 def has_files(folder: Path, hashes: dict[str, str]) -> bool:
@@ -332,7 +368,7 @@ def prune_runs(root: Path, *, keep: int) -> None:
             (
                 one
                 for one in root.iterdir()
-                if one.is_dir() and not one.is_symlink() and one.name != PACKED_SHARDS
+                if one.is_dir() and not one.is_symlink() and one.name != paths.PACKED_SHARDS
             ),
             key=lambda f: f.stat().st_mtime,
         )
@@ -357,15 +393,15 @@ def export_model(
     """Write the folder `models/gpt/`, whole or not at all: all epochs, the checkpoints of `steps`,
     and the manifest. Say which of these checkpoints is damaged, and so left out."""
     with write_directory(output) as folder:
-        for epoch in range(1, manifest.epochs + 1):
+        for epoch, sha256 in enumerate(manifest.weights, start=1):
             target = folder / f"epoch-{epoch}"
-            copy_tree(store.epoch_folder(epoch), target)
+            copy_tree(store.epoch_folder(epoch, sha256), target)
             write_json(target / CONFIG, hf_config(manifest.model))
         for checkpoint in map(store.checkpoint_folder, sorted(steps)):
             # The checkpoint before the decay is missing if the run started after it.
             if not checkpoint.exists():
                 continue
-            if damage := _damage(checkpoint, store.epochs):
+            if damage := _damage(checkpoint, store):
                 say(
                     f"checkpoint {checkpoint} is damaged ({damage}); {output} is without it, so a "
                     "run over more epochs begins before it"

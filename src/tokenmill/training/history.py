@@ -149,8 +149,7 @@ class RunState:
     steps: list[StepRow] = field(default_factory=list)
     validations: list[ValidationRow] = field(default_factory=list)
     epoch_weights: list[Sha256] = field(default_factory=list)
-    """The SHA-256 of the weights at the end of each epoch. Runs over more and over fewer epochs
-    share the folder of these weights."""
+    """The SHA-256 of the weights at the end of each epoch."""
     epoch_adapters: list[Sha256] = field(default_factory=list)
     """The SHA-256 of the adapter at the end of each epoch, if the run learns by LoRA."""
 
@@ -273,13 +272,17 @@ class LiveRun(Section):
     """When this session began to load the model, in Unix time; after its first step, which also
     compiles, the time of that step's end."""
     first_step: Count
-    """The number of steps that were done at this time; if training diverged, before it did."""
+    """The number of steps that were done at this time."""
     steps: Annotated[Count, Field(ge=1)]
     """The number of steps of the whole run, unless it ends early."""
     steps_per_epoch: Annotated[Count, Field(ge=1)]
     plan: list[list[str]]
     """Pairs of a name and a fact, as training prints them at its start."""
     cost: CostParams
+    saved: Count = 0
+    """The step of the newest checkpoint, from which the run continues; 0 before there is one."""
+    epoch_weights: list[Sha256] = Field(default_factory=list)
+    """The SHA-256 of the weights at the end of each epoch, as this checkpoint names them."""
     diverged: str = ""
     """Where training diverged, and the way out: `in step 7; lower …`. Empty if it did not."""
 
@@ -321,6 +324,8 @@ class LiveFiles:
             started=process.create_time(),
             began=time.time(),
             first_step=state.step,
+            saved=state.step,
+            epoch_weights=[*state.epoch_weights],
             steps=work.steps,
             steps_per_epoch=work.steps_per_epoch,
             plan=[list(line) for line in plan],
@@ -342,10 +347,14 @@ class LiveFiles:
         over."""
         self._change(began=time.time(), first_step=step)
 
-    def diverged(self, step: int, where: str) -> None:
-        """Tell that training diverged after `step`, until the run starts again. See
-        `LiveRun.diverged`."""
-        self._change(first_step=step, diverged=where)
+    def saved(self, state: RunState) -> None:
+        """Tell what the newest checkpoint holds, which is on disk now. Nothing else changes
+        `run.json` while one is written."""
+        self._change(saved=state.step, epoch_weights=[*state.epoch_weights])
+
+    def diverged(self, where: str) -> None:
+        """Tell where training diverged, until the run starts again. See `LiveRun.diverged`."""
+        self._change(diverged=where)
 
     def add(self, row: StepRow | ValidationRow) -> None:
         """Add a row to its table, which is written about once a second."""

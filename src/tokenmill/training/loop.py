@@ -421,7 +421,7 @@ def end_broken(run: Training, loss: float) -> NoReturn:
     """End a run whose weights the last update broke. They are not saved."""
     run.saver.wait()
     step, lower = run.state.step, to_lower(run.work)
-    run.live.diverged(step, f"after step {step:,}; lower {lower}")
+    run.live.diverged(f"after step {step:,}; lower {lower}")
     run.group.end(
         f"training diverged: after step {step:,} the validation loss is {loss}. Lower {lower}."
     )
@@ -440,7 +440,7 @@ def end_diverged(run: Training, losses: Losses, diverged: Diverged) -> NoReturn:
     epoch, position = divmod(diverged.step, per_epoch)
     first = work.sampler.indices_at(diverged.step)[:SEQUENCES_IN_MESSAGE]
     sequences = f"{work.sampler.named} {', '.join(map(str, first))}, …"
-    run.live.diverged(diverged.step, f"in step {diverged.step + 1:,}; lower {lower}")
+    run.live.diverged(f"in step {diverged.step + 1:,}; lower {lower}")
     group.end(
         f"training diverged in step {diverged.step + 1:,}, epoch {epoch + 1}, batch "
         f"{position + 1:,} of {per_epoch:,} ({sequences}): loss "

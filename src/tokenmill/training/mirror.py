@@ -173,7 +173,8 @@ class Mirror:
             self._fs.put_file(str(timing), f"{self._run}/{TIMING}")
         weights = read_state(frozen).state.epoch_weights
         for epoch, sha256 in enumerate(weights, start=1):
-            self._put_weights(self._store.epoch_folder(epoch), f"{self._run}/weights/{sha256}")
+            source = self._store.epoch_folder(epoch, sha256)
+            self._put_weights(source, f"{self._run}/weights/{sha256}")
         self._put_checkpoint(frozen, self._checkpoint(step))
         self._prune(step, set(weights))
         shutil.rmtree(frozen)
@@ -208,17 +209,18 @@ class Mirror:
 
     def _prune(self, step: int, weights: set[str]) -> None:
         """Remove earlier checkpoints that the store no longer has, also those whose copy ended
-        midway. After the newest checkpoint, also remove the weights of other runs."""
+        midway. After the newest checkpoint, also remove weights that no checkpoint of the store
+        names."""
         there = self._there()
         for other in self._begun():
             if other < step and other not in self._store.steps():
                 if other in there:
                     self._fs.rm_file(f"{self._checkpoint(other)}/{MANIFEST}")
                 self._remove(self._checkpoint(other))
-        if there[-1:] == [step]:
-            for name in self._names("weights"):
-                if SHA256.fullmatch(name) and name not in weights:
-                    self._remove(f"{self._run}/weights/{name}")
+        others = {*filter(SHA256.fullmatch, self._names("weights"))} - weights
+        if others and there[-1:] == [step]:
+            for name in others - {sha256 for _, sha256 in self._store.named_weights()}:
+                self._remove(f"{self._run}/weights/{name}")
 
     def _remove(self, folder: str) -> None:
         """Remove a folder. A link in it or in its place is removed, but not what it points to."""
@@ -339,14 +341,15 @@ class Mirror:
             self._fs.get_file(f"{source}/{MANIFEST}", str(checkpoint / MANIFEST))
             self._get(source, checkpoint, read_hashes(checkpoint))
             for epoch, files in enumerate(read_state(checkpoint).state.epoch_files(), start=1):
-                if not has_files(store.epoch_folder(epoch), files):
-                    folder = temporary / f"epoch-{epoch}"
+                target = store.epoch_folder(epoch, files[WEIGHTS])
+                if not has_files(target, files):
+                    folder = temporary / target.name
                     self._get(f"{self._run}/weights/{files[WEIGHTS]}", folder, files)
                     # The same for all epochs of a run
                     for name, place in ((CONFIG, ""), (ADAPTER_CONFIG, ADAPTER_FOLDER)):
                         if (checkpoint / name).exists():
                             shutil.copyfile(checkpoint / name, folder / place / name)
-                    epochs[folder] = store.epoch_folder(epoch)
+                    epochs[folder] = target
             for fetched, target in (epochs | {checkpoint: store.checkpoint_folder(step)}).items():
                 with write_directory(target) as empty:
                     empty.rmdir()

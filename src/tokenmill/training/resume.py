@@ -174,7 +174,9 @@ def fill_from_previous(store: CheckpointStore, output: Path, fingerprint: str, s
             if Path(path).name.startswith("epoch-")
         ]
         for source in epochs:
-            _fetch(repository, source, store.epochs / Path(source).name)
+            whole = store.epochs / Path(source).name
+            _fetch(repository, source, whole)
+            store.take_epoch(whole, sha256_of(whole / WEIGHTS))
         for source in sorted(repository.ls(str(output / RESUME), detail=False)):
             if paths.STEP_NAME.fullmatch(Path(source).name):
                 _fetch(repository, source, store.folder / Path(source).name)

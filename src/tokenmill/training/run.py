@@ -188,14 +188,7 @@ def open_training(
     )
     model, forward, optimizer, state = load_training(job, setup, checkpoint, micro_batch)
     live.start(state, work, fingerprint=store.folder.name, plan=plan, cost=runtime.cost)
-    saver = AsyncCheckpointer(
-        store,
-        keep=runtime.checkpoint.keep,
-        keep_steps=work.kept_steps,
-        every_seconds=runtime.checkpoint.every_seconds,
-        first_step=None if checkpoint else math.ceil(work.steps_per_epoch / 3),
-        mirror=mirror.offer if mirror else None,
-    )
+    saver = open_saver(store, work, runtime, is_first=not checkpoint, live=live, mirror=mirror)
     return Training(
         work=work,
         runtime=runtime,
@@ -249,6 +242,28 @@ def load_training(
     if shared := group.broadcast_tensors(saved):
         optimizer.load(shared)
     return model, forward, optimizer, state
+
+
+def open_saver(
+    store: CheckpointStore,
+    work: Workload,
+    runtime: RuntimeParams,
+    *,
+    is_first: bool,
+    live: LiveFiles,
+    mirror: Mirror | None,
+) -> AsyncCheckpointer:
+    """What writes the checkpoints, and tells of each new one; `is_first` is whether the run has
+    none yet."""
+    return AsyncCheckpointer(
+        store,
+        keep=runtime.checkpoint.keep,
+        keep_steps=work.kept_steps,
+        every_seconds=runtime.checkpoint.every_seconds,
+        first_step=math.ceil(work.steps_per_epoch / 3) if is_first else None,
+        saved=live.saved,
+        mirror=mirror.offer if mirror else None,
+    )
 
 
 def prepare(
