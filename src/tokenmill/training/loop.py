@@ -420,7 +420,7 @@ def end_stopped(run: Training, timing: Timing, reason: str | None) -> NoReturn:
 def end_broken(run: Training, loss: float) -> NoReturn:
     """End a run whose weights the last update broke. They are not saved."""
     run.saver.wait()
-    step, lower = run.state.step, to_lower(run.work)
+    step, lower = run.state.step, to_lower(run.work, run.compute.precision)
     run.live.diverged(f"after step {step:,}; lower {lower}")
     run.group.end(
         f"training diverged: after step {step:,} the validation loss is {loss}. Lower {lower}."
@@ -436,7 +436,8 @@ def end_diverged(run: Training, losses: Losses, diverged: Diverged) -> NoReturn:
         run.saver.wait()
     good = store.newest_upto(diverged.step)
     saved = f"the last good checkpoint is {good}" if good else "there was no checkpoint yet"
-    work, per_epoch, lower = run.work, run.work.steps_per_epoch, to_lower(run.work)
+    work, per_epoch = run.work, run.work.steps_per_epoch
+    lower = to_lower(work, run.compute.precision)
     epoch, position = divmod(diverged.step, per_epoch)
     first = work.sampler.indices_at(diverged.step)[:SEQUENCES_IN_MESSAGE]
     sequences = f"{work.sampler.named} {', '.join(map(str, first))}, …"
@@ -450,12 +451,13 @@ def end_diverged(run: Training, losses: Losses, diverged: Diverged) -> NoReturn:
     )
 
 
-def to_lower(work: Workload) -> str:
-    """The parameter to lower where training diverged, and what else helps."""
+def to_lower(work: Workload, precision: torch.dtype) -> str:
+    """The parameter to lower where training diverged in this precision, and what else helps."""
     train = work.train
     if work.whole_texts:
         return f"finetune.learning_rate ({train.peak})"
-    return (
-        f"train.learning_rate ({train.peak}), raise train.schedule.warmup_steps "
-        f"({train.schedule.warmup_steps}), or take another train.precision ({train.precision})"
-    )
+    rate = f"train.learning_rate ({train.peak})"
+    warmup = f"raise train.schedule.warmup_steps ({train.schedule.warmup_steps})"
+    if precision == torch.float32:
+        return f"{rate}, or {warmup}"
+    return f"{rate}, {warmup}, or take another train.precision ({train.precision})"
