@@ -25,13 +25,14 @@ from tokenmill.cli.summary import (
     Status,
     activation,
     after_training,
+    early_end_lines,
     finetuned_lines,
     status,
     warnings,
 )
 from tokenmill.core.files import write_json
 from tokenmill.core.params import ParamsError
-from tokenmill.core.paths import EVALUATION
+from tokenmill.core.paths import EVALUATION, MODEL
 from tokenmill.evaluation.results import (
     Answer,
     EpochResult,
@@ -39,6 +40,7 @@ from tokenmill.evaluation.results import (
     Question,
     read_evaluation,
 )
+from tokenmill.model.manifest import read_manifest
 from tokenmill.training.history import EpochRow, train_metrics, write_rows
 
 TOKENIZER = {
@@ -88,6 +90,15 @@ def test_a_folder_that_is_only_to_be_read_is_shown(
     main(["summary"])
     assert refuses.called
     assert "What is the capital of France?" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(("target", "lines"), [(99.0, 1), (None, 0)])
+def test_a_run_that_came_to_its_target_says_so(
+    finished: Project, monkeypatch: pytest.MonkeyPatch, target: float | None, lines: int
+):
+    monkeypatch.chdir(finished.root)
+    train = read_manifest(MODEL).train.model_copy(update={"target_loss": target})
+    assert len(early_end_lines(train)) == lines
 
 
 def test_below_the_root_it_leads_to_the_root(project: Project):

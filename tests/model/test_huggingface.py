@@ -171,7 +171,7 @@ def test_weights_must_be_those_that_the_manifest_records(model: GPT, tmp_path: P
         "weights": hashes,
     }
     content |= {
-        "train": {"precision": "", "batch_size": 1, "validation_bytes": None},
+        "train": {"precision": "", "batch_size": 1, "epochs": 2, "validation_bytes": None},
         "tokenizer_sha256": "",
     }
     write_json(tmp_path / MANIFEST, content | {"model": model.config.model_dump()})

@@ -140,6 +140,16 @@ def test_an_infinite_gradient_norm_is_not_drawn(lines: slice, tmp_path: Path, ep
     assert ("at most 1.5." in epochs(tmp_path)) == (lines.stop is not None)
 
 
+def test_a_run_that_came_to_its_target_says_so(tmp_path: Path, epochs: Epochs):
+    folder = prepare(tmp_path)
+    manifest = folder / "models/gpt/manifest.json"
+    content = json.loads(manifest.read_text())
+    content["train"] |= {"epochs": 9, "target_loss": 99.0}
+    write_json(manifest, content)
+    last = 3 * PER_EPOCH
+    assert f"after step {last} of {3 * last}." in Page(epochs(folder)).words
+
+
 def test_steps_that_end_too_early_are_refused(tmp_path: Path, epochs: Epochs):
     steps = prepare(tmp_path) / "metrics/steps.csv"
     steps.write_text("".join(steps.read_text().splitlines(keepends=True)[:-1]))

@@ -9,10 +9,11 @@ from typing import Any
 
 import pytest
 
-from tests.training.tiny import digest, run
+from tests.training.tiny import digest, run, train_params
+from tokenmill.core.files import rounded
 from tokenmill.costs import read_costs
-from tokenmill.model.manifest import read_manifest
-from tokenmill.training.history import EpochRow, RunState, ValidationRow
+from tokenmill.model.manifest import TrainedWith, read_manifest
+from tokenmill.training.history import EpochRow, RunState, StepRow, ValidationRow, early_end
 from tokenmill.training.run import Outcome
 
 
@@ -202,6 +203,8 @@ def test_a_run_ends_where_its_target_is_reached(here: Path, tokens: Path, said: 
     assert read_manifest(here / "ended").epochs == 2
     assert ended.state.validations == [row for row in whole.state.validations if row.step <= 8]
     assert ended.state.steps[-1].step == 8
+    train, loss = ended.manifest.train, rounded(target)
+    assert early_end(train, ended.state.steps[-1], loss).endswith("after step 8 of 15")
     assert [row.epoch for row in read_costs(here / "costs.csv")] == [1, 2]
     first = digest(here / "ended")
     assert run(tokens, here / "ended", target_loss=target, **OFTEN).state == ended.state
@@ -212,6 +215,30 @@ def test_a_run_ends_where_its_target_is_reached(here: Path, tokens: Path, said: 
     assert "continuing from step 8" in said.getvalue()
     assert further.state == whole.state
     assert weights(here / "further") == weights(here / "whole")
+
+
+@pytest.mark.parametrize("target", [1e-9, 99.0])
+def test_a_missed_target_is_said(here: Path, tokens: Path, said: io.StringIO, target: float):
+    run(tokens, here / "model", target_loss=target, **OFTEN)
+    assert ("without its target" in said.getvalue()) == (target < 1)
+
+
+@pytest.mark.parametrize(
+    ("changes", "step", "end"),
+    [
+        ({}, 20, ""),
+        ({"target_loss": 1.5}, 13, "at its target"),
+        ({"target_loss": 1.5}, 20, "at its target"),
+        ({"target_loss": 1.4, "early_stopping": 2}, 13, "early"),
+        ({"target_loss": 1.4, "early_stopping": 2}, 20, ""),
+    ],
+)
+def test_the_end_of_a_run_is_told_in_words(changes: dict[str, Any], step: int, end: str):
+    train = TrainedWith.model_validate(train_params(**changes).model_dump())
+    found = early_end(train, StepRow(step, step / 10, 2.0, 0.01, 1.0), 1.5)
+    assert found.startswith(end)
+    assert found.endswith(f"after step {step} of 20" if end else "")
+    assert bool(found) == bool(end)
 
 
 def test_a_run_that_goes_on_ends_at_the_same_step(here: Path, tokens: Path):

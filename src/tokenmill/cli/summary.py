@@ -27,6 +27,7 @@ from tokenmill.words.warnings import training_warnings, unfit_tokenizer
 if TYPE_CHECKING:
     from tokenmill.costs import CostRow
     from tokenmill.evaluation.results import EpochResult, Evaluation
+    from tokenmill.model.manifest import TrainedWith
     from tokenmill.runs.under_way import UnderWay
     from tokenmill.schema import AllParams
 
@@ -68,9 +69,11 @@ def print_summary(*, as_json: bool = False) -> None:
         else:
             _print_under_way(run)
         return
-    made = [*made_lines(), *finetuned_lines(Path())]
+    made = made_lines()
+    manifest = read_manifest(paths.MODEL)
+    made += [*early_end_lines(manifest.train), *finetuned_lines(Path())]
     evaluation = read_own_evaluation(Path())
-    run_times = paths.resume_root(), read_manifest(paths.MODEL).fingerprint
+    run_times = paths.resume_root(), manifest.fingerprint
     steps = metrics.read_metrics(metrics.TrainMetrics).steps
     costs = read_costs(find_times(*run_times, COSTS), steps=steps)
     if as_json:
@@ -228,6 +231,19 @@ def made_lines() -> list[tuple[str, str]]:
             ),
         ),
     ]
+
+
+def early_end_lines(train: "TrainedWith") -> list[tuple[str, str]]:
+    """A line about how training ended, if not after its last epoch alone."""
+    from tokenmill.formats import metrics  # noqa: PLC0415 (pydantic)
+    from tokenmill.formats.records import read_rows  # noqa: PLC0415
+    from tokenmill.training.history import StepRow, early_end  # noqa: PLC0415
+
+    if not train.may_end_early:
+        return []
+    val_loss = metrics.read_metrics(metrics.TrainMetrics).val_loss
+    phrases = [early_end(train, row, val_loss) for row in read_rows(paths.STEPS, StepRow)[-1:]]
+    return [("", f"training ended {phrase}") for phrase in phrases if phrase]
 
 
 def finetuned_lines(root: Path) -> list[tuple[str, str]]:

@@ -31,13 +31,21 @@ FORMAT = 1
 
 
 class TrainedWith(Section, extra="allow"):
-    """The parameters of the section `train` that evaluation needs. All others are kept
+    """The parameters of the section `train` that evaluation and reports need. All others are kept
     unchecked."""
 
     precision: str
     batch_size: int
+    epochs: Epochs
+    target_loss: float | None = None
+    early_stopping: int | None = None
     validation_bytes: int | None = None
     """None also for a model from before this parameter, which still writes and can be exported."""
+
+    @property
+    def may_end_early(self) -> bool:
+        """Whether training may have ended before its last epoch did."""
+        return self.target_loss is not None or self.early_stopping is not None
 
 
 class Manifest(Section):

@@ -25,7 +25,7 @@ from tokenmill.reports.answers import PromptAnswers, compare_answers
 from tokenmill.reports.charts import Chart, Series, line_chart
 from tokenmill.reports.data_report import documents_by_reason, kept_and_dropped, text_flow
 from tokenmill.reports.page import flat, render, signed
-from tokenmill.training.history import EpochRow, StepRow, ValidationRow
+from tokenmill.training.history import EpochRow, StepRow, ValidationRow, early_end
 from tokenmill.training.schedule import Workload
 from tokenmill.words.warnings import training_warnings
 
@@ -204,6 +204,11 @@ class RunRecord:
     """The losses of the validation text at every epoch, by source and by language."""
     validations: Sequence[ValidationRow] = ()
     """The validations within epochs."""
+
+    @property
+    def early_end(self) -> str:
+        """How training ended, if not after its last epoch alone."""
+        return early_end(self.manifest.train, self.steps[-1], self.history[-1].val_loss)
 
 
 @dataclass(frozen=True)

@@ -40,7 +40,7 @@ from tokenmill.core.paths import main_root
 from tokenmill.costs import CostParams
 from tokenmill.formats import records
 from tokenmill.formats.token_file import Sha256
-from tokenmill.model.manifest import EPOCH_ADAPTER, WEIGHTS
+from tokenmill.model.manifest import EPOCH_ADAPTER, WEIGHTS, TrainedWith
 from tokenmill.training.params import TrainParams
 from tokenmill.training.schedule import Workload
 
@@ -240,6 +240,26 @@ def train_metrics(row: EpochRow, *, parameters: int) -> dict[str, float]:
         "train_loss": rounded(row.train_loss),
         "val_loss": rounded(row.val_loss),
     }
+
+
+def early_end(train: TrainedWith, last: StepRow, val_loss: float) -> str:
+    """In words, how a finished run ended at its target, or before its last epoch; empty if it did
+    not.
+
+    Args:
+        train: its parameters.
+        last: its last row of steps.
+        val_loss: the loss of its last validation, with six significant digits.
+    """
+    if not train.may_end_early:
+        return ""
+    steps = round(last.step / last.epoch) * train.epochs
+    place = f"after step {last.step:,} of {steps:,}"
+    if train.target_loss is not None and val_loss <= rounded(train.target_loss):
+        return f"at its target (train.target_loss {train.target_loss:g}) {place}"
+    return (
+        f"early (train.early_stopping {train.early_stopping}) {place}" if last.step < steps else ""
+    )
 
 
 def write_rows(path: Path, kind: type[Row], rows: Sequence[Row]) -> None:

@@ -117,6 +117,7 @@ def train(run: Training, interrupt: Interrupt) -> None:
             end_diverged(run, losses, diverged)
         if state.step % work.steps_per_epoch:
             end_part_of_epoch(run, losses, timing)
+        say_missed_target(run)
     flags.wait()
 
 
@@ -382,6 +383,19 @@ def ends_early(run: Training) -> int | None:
             f"epoch {best.epoch} has the lowest, {best.val_loss:.3f}"
         )
     return stop
+
+
+def say_missed_target(run: Training) -> None:
+    """Say of a run that has ended that it did not come to its `train.target_loss`."""
+    state, target = run.state, run.work.train.target_loss
+    if target is None or state.reached_at(target) is not None:
+        return
+    lowest = min(row.val_loss for row in (*state.epochs, *state.validations))
+    run.display.say(
+        f"training ends after step {state.step:,} of {run.work.steps:,} without its target: the "
+        f"lowest validation loss is {lowest:.3f}, above {target:g} (train.target_loss); a larger "
+        "train.epochs goes on"
+    )
 
 
 def save_checkpoint(run: Training, losses: Losses) -> None:
