@@ -184,7 +184,6 @@ class CheckpointStore:
                 if re.fullmatch(r"epoch-\d+", folder.name) and is_regular(folder / WEIGHTS):
                     self.take_epoch(folder, sha256_of(folder / WEIGHTS, follow=False))
             write_text(holder, str(os.getpid()))
-            os.utime(self.folder)
             yield
         finally:
             lock.release()
