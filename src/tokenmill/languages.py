@@ -33,8 +33,7 @@ def detect_languages(texts: "pl.Series") -> "pl.DataFrame":
     """
     import polars as pl  # noqa: PLC0415 (see above)
 
-    found = [_detector().detect(text) for text in texts.str.head(LANGUAGE_CHARS)]
-    best = [answers[0] if answers else {"lang": None, "score": 0.0} for answers in found]
+    best = [_detector().detect(text)[0] for text in texts.str.head(LANGUAGE_CHARS)]
     return pl.DataFrame(
         {"language": [one["lang"] for one in best], "confidence": [one["score"] for one in best]},
         schema={"language": pl.String, "confidence": pl.Float64},

@@ -115,7 +115,7 @@ class Languages(Filter):
         passes = found["language"].is_in(self.languages or []) & (
             found["confidence"] >= self.min_language_confidence
         )
-        return {"language": ~passes.fill_null(value=False)}
+        return {"language": ~passes}
 
 
 STOP_WORDS = ("the", "be", "to", "of", "and", "that", "have", "with")

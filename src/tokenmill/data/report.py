@@ -89,7 +89,7 @@ class Tally:
         self.kept.update(_occurrences(documents["source"]))
         size = max(LANGUAGE_SAMPLE, len(texts) // LANGUAGE_SAMPLE)
         sample = texts.gather(documents["id"].arg_sort().head(size))
-        self.languages.update(detect_languages(sample)["language"].fill_null("unknown").to_list())
+        self.languages.update(detect_languages(sample)["language"].to_list())
 
     def drop(self, reason: str, text: str) -> None:
         """Count a record that is no document; `text` is an example of it."""
