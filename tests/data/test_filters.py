@@ -128,6 +128,8 @@ def _prose(words: int) -> str:
     [
         (_prose(50), None),
         (_prose(49), "gopher_words"),
+        ("the and " + "abcd " * 99_998, None),
+        ("the and " + "abcd " * 99_999, "gopher_words"),
         (_prose(50).replace(" ", " | "), "gopher_alphabetic"),
         (" ".join("abc" for _ in range(48)) + " the and", None),
         (" ".join("abc" for _ in range(47)) + " the and ab", "gopher_word_length"),
@@ -145,6 +147,7 @@ def _prose(words: int) -> str:
         ("... … ... … ... … " + _prose(53), "gopher_symbols"),
         ("- " + _prose(90).replace(" ", "\n- ", 8).replace("qzaj ", "qzaj\n"), None),
         ("* " + _prose(90).replace(" ", "\n* ", 9), "gopher_bullets"),
+        ("* " + _prose(90), "gopher_bullets"),
         (
             _prose(90)
             .replace(" ", "...\n", 3)
@@ -232,6 +235,7 @@ def _lines(**counts: int) -> str:
         (_lines(ended=3, long=21), None),
         (_lines(ended=33, short=67), "fineweb_short_lines"),
         (_lines(ended=34, short=66), None),
+        ("A mill.", "fineweb_short_lines"),
         (_lines(ended=9) + "\n\n" + _lines(ended=1), "fineweb_repeated_lines"),
         (_lines(ended=10) + "\n\n" + _lines(ended=1), None),
     ],
