@@ -91,6 +91,7 @@ def test_similar_text_stays(text):
     ("text", "masked"),
     [
         ("CC:4111111111111111", "CC:[CARD]"),
+        (":4111111111111111", ":[CARD]"),
         ("Dad:212-555-0123", "Dad:[PHONE]"),
         ("Cc:ada@example.com", "Cc:[EMAIL]"),
         ("ada@example.com\u200cها", "[EMAIL]ها"),
