@@ -2,7 +2,7 @@ import unicodedata
 
 import polars as pl
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from tokenmill.normalize import (
@@ -28,6 +28,7 @@ def clean_one(text: str, mode) -> str:
 
 @pytest.mark.parametrize("mode", MODES)
 @given(texts=st.lists(NASTY, max_size=4))
+@example(texts=["a\n  b", "c  d"])
 def test_normalizing_is_idempotent_and_row_by_row(mode, texts):
     once = normalize(pl.Series(texts, dtype=pl.String), mode)
     assert normalize(once, mode).to_list() == once.to_list()
