@@ -93,6 +93,19 @@ def test_checkpoints_removed_here_are_removed_there(tmp_path: Path, place: str):
     assert fetched(place, tmp_path / "begun again")[0] == [15, 7]
 
 
+def test_weights_of_another_run_are_removed_after_the_newest_checkpoint(
+    tmp_path: Path, elsewhere: Path
+):
+    mirror = Mirror(str(elsewhere), filled(tmp_path / "here" / "run", 10, 20), print)
+    other = elsewhere / "run" / "weights" / ("0" * 64)
+    not_weights = other.with_name("notes")
+    for step, is_kept in ((20, False), (10, True)):
+        other.mkdir(parents=True, exist_ok=True)
+        not_weights.mkdir(exist_ok=True)
+        mirror.copy(step)
+        assert (other.exists(), not_weights.exists()) == (is_kept, True)
+
+
 def test_the_newer_of_the_two_places_wins(tmp_path: Path, elsewhere: Path):
     mirror_to(filled(tmp_path / "a" / "run", 20), elsewhere)
     filled(tmp_path / "older" / "run", 10)
