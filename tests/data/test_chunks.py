@@ -343,6 +343,18 @@ def test_the_bytes_of_chunks_are_those_on_disk(tmp_path):
     )
 
 
+def test_texts_that_the_caller_reads_fill_chunks(tmp_path, monkeypatch):
+    rows = [{"text": "x" * 10}] * 24
+    (tmp_path / "a.parquet.zst").write_bytes(zstandard.compress(parquet(rows)))
+
+    def sizes() -> list[int]:
+        return [len(chunk.read(parameters(), Tally())[0]) for chunk in planned(tmp_path, 100)]
+
+    assert sizes() == [10, 10, 4]
+    monkeypatch.setattr(chunks_module, "CHUNK_TEXTS", 7)
+    assert sizes() == [7, 7, 7, 3]
+
+
 def test_many_small_files_in_few_chunks(tmp_path):
     for i in range(3000):
         (tmp_path / f"{i:04}.txt").write_text(str(i))
