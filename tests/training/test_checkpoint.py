@@ -46,10 +46,10 @@ def row(epoch: int) -> EpochRow:
     return EpochRow(epoch, 10 * epoch, 80 * epoch, 0.01, 1 / 3, 2 / 3, 1.9, 0.3)
 
 
-def filled(folder: Path, *steps: int) -> CheckpointStore:
+def filled(folder: Path, *steps: int, seed: int = 0) -> CheckpointStore:
     """A store with a checkpoint at each of these steps and an epoch every ten."""
     store = CheckpointStore(folder)
-    model, optimizer = trained()
+    model, optimizer = trained(seed)
     weights = [store.save_epoch(n, model)[WEIGHTS] for n in range(1, max(steps) // 10 + 1)]
     for step in steps:
         done = step // 10

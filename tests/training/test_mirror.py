@@ -114,6 +114,14 @@ def test_the_newer_of_the_two_places_wins(tmp_path: Path, elsewhere: Path):
     assert fetched(elsewhere, tmp_path / "newer") == ([30], [])
 
 
+def test_an_earlier_checkpoint_of_another_run_stays_there(tmp_path: Path, elsewhere: Path):
+    """Its epoch would replace the one that the newest checkpoint needs."""
+    mirror_to(filled(tmp_path / "a" / "run", 20), elsewhere)
+    Mirror(str(elsewhere), filled(tmp_path / "b" / "run", 15, seed=1), print).copy(15)
+    assert (elsewhere / "run/step-000000015").exists()
+    assert fetched(elsewhere, tmp_path / "there")[0] == [20]
+
+
 def test_a_damaged_checkpoint_here_is_healed_from_there(tmp_path: Path, elsewhere: Path):
     store = filled(tmp_path / "a" / "run", 10, 20)
     mirror_to(store, elsewhere)
