@@ -12,6 +12,8 @@ from hypothesis import strategies as st
 from tests.folders import contents
 from tests.shards import write_shards
 from tokenmill.core.errors import UserError
+from tokenmill.data.shard_writer import CHUNKS_OF_A_SHARD, ShardWriter
+from tokenmill.executor import ThreadExecutor
 from tokenmill.formats import shards
 
 
@@ -47,6 +49,21 @@ def test_shards_and_row_groups_end_at_their_sizes(tmp_path):
     whole = [shards.documents(shard) for shard in shards.shards(tmp_path)]
     assert [sum(map(len, groups)) for groups in whole] == [100] * 10
     assert {len(batch) for batch in shards.batches(tmp_path)} == {10}
+
+
+def test_few_shards_are_under_way(tmp_path, monkeypatch):
+    """They hold their documents in memory."""
+    start, under_way = ShardWriter._start, []
+
+    def counted(writer: ShardWriter) -> None:
+        start(writer)
+        under_way.append(len(writer._under_way))
+
+    monkeypatch.setattr(ShardWriter, "_start", counted)
+    write_shards(tmp_path, [documents(["x"] * 20)], shard_bytes=1)
+    assert len(under_way) == 20
+    with ThreadExecutor(threads=1) as executor:
+        assert max(under_way) == executor.limit() // CHUNKS_OF_A_SHARD + 1
 
 
 def test_a_shard_at_which_polars_panics_is_refused(tmp_path):
