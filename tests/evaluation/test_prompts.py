@@ -60,6 +60,7 @@ def test_only_questions_are_put_into_the_template(tokenizer: TextTokenizer):
     assert question.ids == tokenizer.encode_document(chat_prompt([("user", "one?")]))
     assert text.ids == tokenizer.encode("one?")
     assert len(question.ids) > len(text.ids)
+    assert (question.ends_with_turn, text.ends_with_turn) == (True, False)
 
 
 def test_unknown_characters_are_left_out_and_named(tokenizer: TextTokenizer):
