@@ -10,6 +10,7 @@ from tests.evaluation.trained import make_tokenizer_file
 from tests.tokens.clean_text import write_clean
 from tests.tokens.packing import pack_here
 from tokenmill.core.errors import UserError
+from tokenmill.evaluation import prompts
 from tokenmill.evaluation.evaluate import repetition
 from tokenmill.evaluation.prompts import (
     MOST_BYTES,
@@ -255,6 +256,16 @@ def test_documents_are_opened_once_and_evenly(documents: int):
     found = list(places(ids, np.array([0] + [9] * documents), 0))
     assert len(found) == len(set(found)) == min(documents, MOST_OPENINGS)
     assert all(place.token % 8 == 0 and not place.is_middle for place in found)
+
+
+def test_places_are_the_same_in_blocks_of_any_size(monkeypatch: pytest.MonkeyPatch):
+    ids = np.array([*[1, 2, 3, 4, 0] * 40, *[5, 6, 7] * 203, 0])
+    sizes = np.array([0, 9, 2, 3, 1, 8, 1, 11])
+    whole = list(places(ids, sizes, 0))
+    assert any(place.is_middle and place.skipped for place in whole)
+    for size in range(1, 20):
+        monkeypatch.setattr(prompts, "BLOCK", size)
+        assert list(places(ids, sizes, 0)) == whole
 
 
 def test_documents_too_short_to_begin_are_passed_over():

@@ -51,6 +51,13 @@ def test_shards_and_row_groups_end_at_their_sizes(tmp_path):
     assert {len(batch) for batch in shards.batches(tmp_path)} == {10}
 
 
+def test_no_name_of_a_folder_is_a_pattern(tmp_path):
+    folder = tmp_path / "a[b]*"
+    folder.mkdir()
+    write_shards(folder, [documents(["x", "y"])])
+    assert [batch["text"].to_list() for batch in shards.batches(folder)] == [["x", "y"]]
+
+
 def test_few_shards_are_under_way(tmp_path, monkeypatch):
     """They hold their documents in memory."""
     start, under_way = ShardWriter._start, []
