@@ -22,11 +22,12 @@ from tokenmill.evaluation.prompts import (
     PromptParams,
     chosen_prompts,
     encode_prompts,
+    first_questions,
     openings,
     places,
 )
 from tokenmill.evaluation.results import Question
-from tokenmill.formats.chat import START, chat_prompt, render_chat
+from tokenmill.formats.chat import START, Document, chat_prompt, render_chat
 from tokenmill.formats.token_file import TokenizerType
 from tokenmill.formats.tokenizer import TextTokenizer, read_tokenizer
 from tokenmill.tokens.params import TokenizeParams
@@ -184,6 +185,13 @@ def of(
 
 def test_conversation_is_asked_its_first_question(tmp_path: Path):
     assert of(tmp_path, [CHAT]) == [Opening(user="count?", truth="one two")]
+
+
+def test_only_conversations_have_a_first_question(tokenizer: TextTokenizer):
+    texts = [Document("the cat sat"), CHAT]
+    assert first_questions(texts, tokenizer, context_length=64, max_new_tokens=16) == [
+        Opening(user="count?", truth="one two")
+    ]
 
 
 def test_system_message_stays_before_the_question(tmp_path: Path):
