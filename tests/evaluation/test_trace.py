@@ -132,7 +132,7 @@ def test_a_long_passage_takes_few_searches(tmp_path: Path, monkeypatch: pytest.M
     assert sum(searched) < 500
 
 
-VALIDATION = [f"So: {LONG[:60]}.", "Something else.", f"Or {LONG[50:110]}"]
+VALIDATION = [f"{LONG[:60]}.", "Something else.", f"Or {LONG[50:110]}"]
 
 
 @pytest.fixture
@@ -169,6 +169,7 @@ def test_the_clean_part_is_what_shares_nothing(tmp_path: Path, losses: pl.DataFr
     """At the last epoch; a planted passage is the difference from the whole."""
     found = traced(tmp_path / "some", losses, 10)
     assert (found.overlapping_documents, found.validation_documents) == (2, 3)
+    assert any(span.passages[0].text.startswith("word0 ") for span in found.overlaps)
     expected = 7 / math.log(2) / len(VALIDATION[1])
     assert found.clean_bits_per_byte == pytest.approx(expected)
     assert found.metrics()["clean_bits_per_byte"] == pytest.approx(expected, rel=1e-5)
