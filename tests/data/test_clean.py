@@ -15,6 +15,7 @@ from tokenmill.core.params import Section, validate
 from tokenmill.data import chunks, shard_writer
 from tokenmill.data.clean import clean
 from tokenmill.data.report import LANGUAGE_SAMPLE
+from tokenmill.display import Progress
 from tokenmill.executor import ThreadExecutor
 from tokenmill.formats import shards
 from tokenmill.formats.metrics import Example
@@ -213,6 +214,17 @@ def test_many_small_files(tmp_path, run):
     documents, report = run(tmp_path)
     assert documents == [f"Text number {i}." for i in range(300)]
     assert report.files.read == 300
+
+
+@pytest.mark.parametrize(("mode", "said"), [("strict", 1), ("balanced", 0)])
+def test_what_a_mode_takes_is_said_at_once(tmp_path, run, monkeypatch, mode, said):
+    notes = []
+    monkeypatch.setattr(Progress, "note", lambda _, sentence: notes.append(sentence))
+    monkeypatch.setattr(chunks, "CHUNK_FILES", 1)
+    for name in "ab":
+        (tmp_path / f"{name}.txt").write_text(f"{name}: 天地玄黄", encoding="utf-8")
+    run(tmp_path, mode=mode)
+    assert len(notes) == said
 
 
 def test_an_earlier_result_survives_a_failure(tmp_path, run):
