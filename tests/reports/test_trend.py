@@ -36,7 +36,7 @@ def course(*losses: tuple[float, float]) -> Evaluation:
             [(2.5, 2.0), (2.0, 1.9)],
             "It is 0.1000 below the training loss (after epoch 1: 0.5000 below): no overfitting",
         ),
-        ([(2.0, 2.5), (1.9, 2.6), (1.0, 2.4)], "it did not fall in epoch 2"),
+        ([(2.0, 2.5), (1.9, 2.6), (1.8, 2.6), (1.0, 2.4)], "it did not fall in epoch 2, 3."),
         (
             [(2.0, 2.5), (1.0, 2.0), (0.5, 2.25)],
             "Overfitting. After epoch 2 the validation loss rose from 2.0000 to 2.25",

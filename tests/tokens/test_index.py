@@ -5,16 +5,19 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
+from pydantic import ValidationError
 
 from tests.folders import contents
 from tests.imports import ROOT
 from tests.tokens.packing import index_here
 from tests.waiting import wait_for
 from tokenmill.core.errors import UserError
-from tokenmill.formats.token_index import open_index, read_index_metadata
+from tokenmill.formats.token_index import IndexMetadata, open_index, read_index_metadata
 from tokenmill.tokens.params import TokenizeParams
 
 PART_BYTES = 2000
@@ -95,6 +98,34 @@ def test_places_outside_their_part_are_refused(prose: Path, bpe_file: Path, tmp_
     (folder / "metadata.json").write_text(json.dumps(metadata))
     with pytest.raises(UserError, match="outside"):
         open_index(folder, tmp_path / "tokens")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda metadata: metadata["parts"][1].update(start=11),
+        lambda metadata: metadata["parts"].pop(),
+        lambda metadata: metadata["sources"][0].update(first_document=1),
+        lambda metadata: metadata["sources"][1].update(first_document=3),
+        lambda metadata: metadata["sources"].append(metadata["sources"][-1]),
+    ],
+    ids=["a gap", "the last part", "the first document", "no document", "twice"],
+)
+def test_metadata_that_contradicts_itself_is_refused(change: Callable[[Any], object]) -> None:
+    part = {"tokens": 10, "places": 5, "sha256": "0" * 64}
+    metadata: dict[str, Any] = {
+        "format_version": 1,
+        "tokens_sha256": "0" * 64,
+        "tokens": 20,
+        "documents": 3,
+        "documents_sha256": "0" * 64,
+        "sources": [{"first_document": 0, "name": "a.txt"}, {"first_document": 2, "name": "b.txt"}],
+        "parts": [part | {"name": f"part-{n}.sa", "start": 10 * n} for n in range(2)],
+    }
+    IndexMetadata.model_validate(metadata)
+    change(metadata)
+    with pytest.raises(ValidationError):
+        IndexMetadata.model_validate(metadata)
 
 
 def test_a_text_that_is_too_long_has_no_index(prose: Path, bpe_file: Path, tmp_path: Path) -> None:
