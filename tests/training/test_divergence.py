@@ -1,5 +1,6 @@
 """A loss or gradient that is no longer finite ends the run before it reaches a weight."""
 
+import itertools
 import math
 import re
 from dataclasses import replace
@@ -14,7 +15,7 @@ from torch import Tensor
 from tests.training.tiny import checkpoints, digest, run, train_params, workload
 from tokenmill.core.errors import UserError
 from tokenmill.model.gpt import GPT
-from tokenmill.training.checkpoint import Checkpoint
+from tokenmill.training.checkpoint import Checkpoint, read_state
 from tokenmill.training.history import read_live_run
 from tokenmill.training.loop import to_lower
 from tokenmill.training.optimizer import Optimizer
@@ -121,6 +122,19 @@ def test_divergence_in_the_first_step_saves_nothing(
     assert "gradient norm inf" in message
     assert "there was no checkpoint yet" in message
     assert checkpoints(here) == []
+
+
+def test_nothing_is_measured_after_the_divergence(
+    here: Path, tokens: Path, monkeypatch: pytest.MonkeyPatch
+):
+    norm, steps = Optimizer.norm, itertools.count(1)
+    monkeypatch.setattr(
+        Optimizer, "norm", lambda self: norm(self) * (1 if next(steps) < 3 else math.inf)
+    )
+    message = diverged(tokens, here / "model", log_every_steps=20, validate_every_steps=1)
+    assert "diverged in step 3," in message
+    saved = read_state(next(here.glob(".resume/*/step-000000002")))
+    assert [row.step for row in saved.state.validations] == [1, 2]
 
 
 def test_an_update_that_breaks_the_weights_is_not_kept(here: Path, tokens: Path):
