@@ -38,13 +38,16 @@ from tokenmill.training.checkpoint import OPTIMIZER, fingerprint
 from tokenmill.training.history import RunState, StepRow, ValidationRow
 
 
-def test_run_learns_and_writes_all_its_files(here: Path, tokens: Path):
+def test_run_learns_and_writes_all_its_files(here: Path, tokens: Path, said: io.StringIO):
     outcome = run(tokens, here / "model", epochs=4, learning_rate=0.03)
     rows = outcome.state.epochs
     assert [row.epoch for row in rows] == [1, 2, 3, 4]
     assert [row.step for row in rows] == [5, 10, 15, 20]
     assert [row.tokens for row in rows] == [19 * CONTEXT * n for n in (1, 2, 3, 4)]
     assert rows[-1].val_loss < rows[0].val_loss - 0.3
+    assert all(
+        f"epoch {row.epoch}: train loss {row.train_loss:.3f}" in said.getvalue() for row in rows
+    )
     assert [row.step for row in outcome.state.steps] == [3, 5, 6, 9, 10, 12, 15, 18, 20]
     assert read_manifest(here / "model") == outcome.manifest
     folders = {path.name for path in (here / "model").iterdir()}
