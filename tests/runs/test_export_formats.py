@@ -19,7 +19,7 @@ from tokenmill.formats.tokenizer import END_OF_TEXT, SPECIAL_TOKENS, read_tokeni
 from tokenmill.model.config import Architecture
 from tokenmill.model.huggingface import load_model
 from tokenmill.model.ops import MAX_PLAIN_LENGTH
-from tokenmill.runs.export import export
+from tokenmill.runs.export import export, is_export_of
 
 GATE = "`pip install -e '.[gate]'` brings it"
 
@@ -50,6 +50,8 @@ def test_gguf_holds_model_and_tokenizer(tmp_path: Path):
     assert field["gpt2.attention.layer_norm_epsilon"] == pytest.approx(
         model.get_submodule("norm").eps
     )
+    assert field["general.name"] == f"{model.config.n_layer} layers, {model.config.n_embd} wide"
+    assert is_export_of(checkpoint, tmp_path / "out", "gguf")
     merges = json.loads(checkpoint.tokenizer.read_bytes())["model"]["merges"]
     assert field["tokenizer.ggml.merges"] == [" ".join(pair) for pair in merges]
     tensors = {tensor.name: torch.tensor(tensor.data) for tensor in reader.tensors}
