@@ -70,6 +70,7 @@ class SmallMemory(torch.nn.Module):
     def __init__(self, model: GPT):
         super().__init__()
         self.model = model
+        self.config = model.config
         self.sizes = list[int]()
 
     def forward(self, ids_BT: torch.Tensor, *others: torch.Tensor) -> torch.Tensor:
@@ -87,6 +88,11 @@ def test_fewer_sequences_at_a_time_when_memory_runs_out(model: GPT):
         expected, rel=1e-6
     )
     assert small.sizes == [2, 2, 1]
+    text = WholeText(
+        np.arange(5 * 12 + 1, dtype=np.int32) % 23, context_length=12, device=CPU.device
+    )
+    losses = [token_losses(one, text, micro_batch=4, compute=CPU) for one in (small, model)]
+    np.testing.assert_allclose(*losses, rtol=1e-4)
     with pytest.raises(MemoryError):
         mean_loss(small, five_sequences(), INDEX, micro_batch=4, compute=CPU, shrink=False)
 
