@@ -5,6 +5,7 @@ import io
 import json
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ from tokenmill.core.files import rounded
 from tokenmill.costs import read_costs
 from tokenmill.model.manifest import TrainedWith, read_manifest
 from tokenmill.training.history import EpochRow, RunState, StepRow, ValidationRow, early_end
+from tokenmill.training.loop import ends_early
 from tokenmill.training.run import Outcome
 
 
@@ -48,6 +50,17 @@ def test_training_ends_with_the_epoch_that_brought_no_gain(
     epochs: list[float], validations: dict[int, float], patience: int | None, stop: int | None
 ):
     assert state(epochs, validations).stopped_at(patience) == stop
+
+
+def test_the_epoch_of_the_lowest_loss_is_told():
+    said: list[str] = []
+    training: Any = SimpleNamespace(
+        work=SimpleNamespace(train=train_params(early_stopping=2), steps=50),
+        state=state([3.0, 2.0, 2.5, 2.4]),
+        display=SimpleNamespace(say=said.append),
+    )
+    assert ends_early(training) == 40
+    assert "epoch 2 has the lowest, 2.000" in said[0]
 
 
 def weights(folder: Path) -> dict[str, str]:
