@@ -45,6 +45,7 @@ def course(*losses: tuple[float, float]) -> Evaluation:
             [(2.0, 2.5), (3.0, 4.0)],
             "did not fall either (2.0000 to 3.0000): this is not overfitting",
         ),
+        ([(2.0, 2.5), (2.0, 2.6)], "did not fall either (2.0000 to 2.0000)"),
     ],
 )
 def test_verdict_follows_from_the_losses(losses: list[tuple[float, float]], sentence: str):
