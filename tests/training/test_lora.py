@@ -9,10 +9,11 @@ import pytest
 import torch
 from torch import nn
 
+from tests.folders import contents
 from tests.model.small import ARCHITECTURES, small_config
 from tokenmill.core.errors import UserError
 from tokenmill.model.config import LINEAR_MAPS, LoraParams
-from tokenmill.model.gpt import GPT, empty_model
+from tokenmill.model.gpt import GPT, copy_model, empty_model
 from tokenmill.model.huggingface import load_model, save_weights
 from tokenmill.model.manifest import ADAPTER, ADAPTER_CONFIG, ADAPTER_FOLDER, WEIGHTS
 from tokenmill.runs.model_code import write_code
@@ -120,6 +121,15 @@ def test_peft_computes_what_the_merged_model_does(model: GPT, tmp_path: Path, ta
         with theirs.disable_adapter():
             assert not torch.allclose(theirs(IDS).logits, merged(IDS), atol=1e-2, rtol=0)
     assert json.loads((epoch / ADAPTER_FOLDER / ADAPTER_CONFIG).read_text())["r"] == LORA.rank
+
+
+def test_a_copy_has_the_adapter_of_the_model(model: GPT, tmp_path: Path):
+    """A GPU's checkpoint is written from a copy."""
+    learned(model)
+    for name, one in (("model", model), ("copy", copy_model(model, torch.clone))):
+        assert one.lora == LORA
+        save_adapter(one, tmp_path / name)
+    assert contents(tmp_path / "copy") == contents(tmp_path / "model") != {}
 
 
 def test_an_adapter_comes_back_bit_by_bit(model: GPT, tmp_path: Path):
