@@ -118,6 +118,12 @@ def test_damaged_or_foreign_file_is_refused(
         read_tokenizer(file)
 
 
+def test_characters_with_spaces_between_them_are_refused(char: TextTokenizer) -> None:
+    """Without a decoder their ids would become such a text."""
+    with pytest.raises(UserError, match="is no character tokenizer"):
+        parse_tokenizer(_edit(char.backend.to_str(), decoder=None).encode(), Path("tokenizer.json"))
+
+
 def test_keys_may_be_left_to_their_defaults(bpe: TextTokenizer, bpe_file: Path) -> None:
     layout = json.loads(bpe_file.read_text(encoding="utf-8"))
     for part in ("truncation", "padding", "normalizer"):

@@ -223,7 +223,7 @@ def _tokenizer_type(backend: Tokenizer, *, merges: bool) -> TokenizerType | None
         return None
     if model.dropout or model.continuing_subword_prefix or model.end_of_word_suffix:
         return None
-    if before is None and not merges:
+    if before is None and not merges and isinstance(backend.decoder, decoders.Fuse):
         return "char"
     if (
         isinstance(before, pre_tokenizers.ByteLevel)
