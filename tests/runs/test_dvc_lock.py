@@ -34,6 +34,14 @@ def test_a_result_of_an_earlier_output_is_known(
     assert (lock.is_evaluated, lock.is_of_text, is_finetuned) == expected
 
 
+def test_code_is_left_out(tmp_path: Path):
+    """A stage may have read nothing else."""
+    code = "    - path: src/a.py\n      hash: md5\n      md5: a\n      size: 1\n"
+    outs = "    outs:\n    - path: data\n      hash: md5\n      md5: b\n      size: 1\n"
+    lock = Lock.parse(f"stages:\n  sample:\n    deps:\n{code}{outs}", tmp_path)
+    assert (lock.read_by, lock.outputs) == ({}, {"data": "b"})
+
+
 @pytest.mark.parametrize("name", ["train", "eval"])
 def test_metrics_of_another_method_are_known(name: str, tmp_path: Path):
     write_lock(tmp_path)
