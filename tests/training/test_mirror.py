@@ -93,9 +93,7 @@ def test_checkpoints_removed_here_are_removed_there(tmp_path: Path, place: str):
     assert fetched(place, tmp_path / "begun again")[0] == [15, 7]
 
 
-def test_weights_that_no_checkpoint_names_are_removed(
-    tmp_path: Path, elsewhere: Path
-):
+def test_weights_that_no_checkpoint_names_are_removed(tmp_path: Path, elsewhere: Path):
     mirror = Mirror(str(elsewhere), filled(tmp_path / "here" / "run", 10, 20), print)
     other = elsewhere / "run" / "weights" / ("0" * 64)
     not_weights = other.with_name("notes")
