@@ -376,12 +376,16 @@ def test_binary_columns_and_times_of_a_table_are_text(tmp_path, run, monkeypatch
 
 
 def test_times_beyond_the_years_of_python_are_no_text(tmp_path, run):
-    messages = pl.DataFrame({"role": ["user"] * 2, "content": ["a", "b"], "at": [1 << 60, 0]})
-    message = messages.with_columns(pl.col("at").cast(pl.Datetime("ms"))).to_struct()
+    first, behind = -719_162, 2_932_897
+    day = pl.Series([[behind] * 2, [first] * 2], dtype=pl.Array(pl.Int32, 2))
+    messages = pl.DataFrame({"role": ["user"] * 2, "content": ["a", "b"]})
+    message = messages.with_columns(day.cast(pl.Array(pl.Date, 2)).alias("at")).to_struct()
+    times = pl.Series([behind, first]).cast(pl.Int64) * 86_400_000
     columns = {
-        "day": pl.Series([2**31 - 1, -719_162], dtype=pl.Int32).cast(pl.Date),
+        "day": pl.Series([first - 1, behind - 1], dtype=pl.Int32).cast(pl.Date),
         "messages": message.reshape((2, 1)).arr.to_list(),
-        "time": pl.Series([1 << 60, 0]).cast(pl.Datetime("ms")),
+        "time": times.cast(pl.Datetime("ms")),
+        "there": times.cast(pl.Datetime("ms", "America/New_York")),
         "left": pl.Series([1 << 60, 0]).cast(pl.Duration("ms")),
     }
     pl.DataFrame(columns).write_parquet(tmp_path / "a.parquet")
@@ -389,7 +393,7 @@ def test_times_beyond_the_years_of_python_are_no_text(tmp_path, run):
     assert run(tmp_path, mode="none")[0] == chats
     assert run(tmp_path, mode="none", columns=list(columns))[0] == [
         chats[0],
-        f"0001-01-01\n{chats[1]}\n1970-01-01 00:00:00\n0:00:00",
+        f"9999-12-31\n{chats[1]}\n0001-01-01 00:00:00\n0:00:00",
     ]
 
 
