@@ -79,6 +79,23 @@ run_stage(lambda: [say("at work", out=sys.stderr), say("at work"), Path("done").
     assert (stage.returncode, (tmp_path / "done").exists()) == (0, True)
 
 
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows keeps its own streams")
+def test_pythonunbuffered_holds_in_a_stage():
+    code = """
+import os, sys
+from tokenmill.stage import run_stage
+run_stage(lambda: [print("1", file=sys.stderr), print("2"), os.write(1, b"3")])
+"""
+    done = subprocess.run(
+        [sys.executable, "-u", "-c", code],
+        env=os.environ | {"PYTHONPATH": str(ROOT / "src")},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        check=True,
+    )
+    assert done.stdout.split() == [b"1", b"2", b"3"]
+
+
 def test_impossible_number_of_threads_is_one_sentence(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ):

@@ -108,8 +108,10 @@ def _outlive_readers() -> None:
         # (a closed one is no such stream, and a console of Windows is no file)
         if isinstance(stream, io.TextIOWrapper) and os.name != "nt":
             raw = io.BufferedWriter(_Unread(stream.fileno(), "w", closefd=False))
-            options = {"encoding": stream.encoding, "line_buffering": stream.line_buffering}
-            setattr(sys, name, io.TextIOWrapper(raw, errors=stream.errors, **options))
+            # (one that PYTHONUNBUFFERED leaves without a buffer writes through)
+            by_line = stream.line_buffering or stream.write_through
+            options = {"encoding": stream.encoding, "errors": stream.errors}
+            setattr(sys, name, io.TextIOWrapper(raw, line_buffering=by_line, **options))
 
 
 def _replace_unknown_characters() -> None:
