@@ -6,6 +6,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from unittest import mock
 
@@ -214,17 +215,24 @@ def test_weights_of_another_run_stand_beside_these(tmp_path: Path):
 
 
 def test_pruning_removes_weights_that_no_checkpoint_names(tmp_path: Path):
-    filled(tmp_path / "run", 10, 20)
-    CheckpointStore(tmp_path / "run").save_epoch(2, trained(seed=1)[0])
-    store = CheckpointStore(tmp_path / "run")
-    ours = store.save_epoch(3, trained(seed=2)[0])[WEIGHTS]
-    store.prune(upto=20, newest=2, also=set())
+    store = filled(tmp_path / "run", 10, 20)
+    state = next(store.checkpoints(print)).state
+    store.save_epoch(2, trained(seed=1)[0])
+    store.prune(state, newest=2, also=set())
     assert found(store) == ([20, 10], [])
-    assert len([*store.epochs.iterdir()]) == 3
-    assert store.epoch_folder(3, ours).exists(), "the next checkpoint names it"
+    assert len([*store.epochs.iterdir()]) == 2
     shutil.rmtree(store.checkpoint_folder(20))
-    store.prune(upto=20, newest=2, also=set())
-    assert [path.name[:8] for path in sorted(store.epochs.iterdir())] == ["epoch-1-", "epoch-3-"]
+    store.prune(replace(state, epoch_weights=["0" * 64] * 2), newest=2, also=set())
+    assert [path.name[:8] for path in store.epochs.iterdir()] == ["epoch-1-"]
+
+
+def test_pruning_leaves_alone_the_weights_of_an_epoch_that_ends_meanwhile(tmp_path: Path):
+    filled(tmp_path / "run", 10, 20)
+    # A process was killed before a checkpoint named them; the next one writes the same
+    CheckpointStore(tmp_path / "run").save_epoch(3, trained(seed=2)[0])
+    store = CheckpointStore(tmp_path / "run")
+    store.prune(next(store.checkpoints(print)).state, newest=2, also=set())
+    assert at(store.epochs, "epoch-3-*").exists()
 
 
 def test_weights_from_before_their_names_had_a_hash_are_used(tmp_path: Path):
@@ -272,13 +280,13 @@ def kept(store: CheckpointStore) -> list[int]:
 
 def test_pruning_keeps_the_newest_and_the_named(tmp_path: Path):
     store = filled(tmp_path / "run", 1, 2, 3, 4, 5)
-    store.prune(upto=5, newest=2, also={2, 77})
+    store.prune(RunState(step=5), newest=2, also={2, 77})
     assert kept(store) == [2, 4, 5]
 
 
 def test_pruning_ignores_later_checkpoints(tmp_path: Path):
     store = filled(tmp_path / "run", 1, 2, 3, 8, 9)
-    store.prune(upto=3, newest=2, also=set())
+    store.prune(RunState(step=3), newest=2, also=set())
     assert kept(store) == [2, 3, 8, 9]
 
 
@@ -332,7 +340,7 @@ def test_no_link_in_a_run_is_followed(place: str, tmp_path: Path):
     used, _ = found(store)
     if place.startswith(("step", "epochs")):
         assert used == [5] or place == "epochs"
-    store.prune(upto=20, newest=1, also=set())
+    store.prune(RunState(step=20), newest=1, also=set())
     filled(tmp_path / "runs/newer", 5)
     prune_runs(tmp_path / "runs", keep=1)
     assert everything(outside) == before

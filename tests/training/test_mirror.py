@@ -82,7 +82,7 @@ def test_checkpoints_removed_here_are_removed_there(tmp_path: Path, place: str):
         filled(store.folder, *steps)
         mirror_to(store, place)
     assert fetched(place, tmp_path / "all")[0] == [15, 10, 5]
-    store.prune(upto=15, newest=1, also={5})
+    store.prune(RunState(step=15), newest=1, also={5})
     mirror_to(store, place)
     assert fetched(place, tmp_path / "pruned")[0] == [15, 5]
     shutil.rmtree(store.folder)
@@ -441,7 +441,7 @@ def test_copying_follows_no_link_in_the_mirror(tmp_path: Path, elsewhere: Path, 
     if (tmp_path / "outside").is_file():
         (tmp_path / "outside").write_text("kept")
     before = contents(tmp_path / "outside")
-    store.prune(upto=10, newest=1, also=set())
+    store.prune(RunState(step=10), newest=1, also=set())
     (store.folder / "timing.csv").write_text("step,seconds,tokens_per_second,units,money\n\n")
     said = mirror_to(store, elsewhere)
     assert contents(tmp_path / "outside") == before
@@ -475,7 +475,7 @@ def test_removing_follows_no_link_in_the_mirror(tmp_path: Path, elsewhere: Path)
     (elsewhere / "run" / "step-000000005" / "link").symlink_to(
         tmp_path / "kept", target_is_directory=True
     )
-    store.prune(upto=10, newest=1, also=set())
+    store.prune(RunState(step=10), newest=1, also=set())
     mirror_to(store, elsewhere)
     assert not (elsewhere / "run" / "step-000000005").exists()
     assert (tmp_path / "kept" / "file").read_text() == "kept"

@@ -156,7 +156,7 @@ class AsyncCheckpointer:
             copied.synchronize()
         self._store.save(state, model, optimizer, resumable)
         self._saved(state)
-        self._store.prune(upto=state.step, newest=self._keep, also=self._keep_steps)
+        self._store.prune(state, newest=self._keep, also=self._keep_steps)
         if self._mirror:
             self._mirror(state.step)
 

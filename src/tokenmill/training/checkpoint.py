@@ -145,8 +145,6 @@ class CheckpointStore:
     def __init__(self, folder: Path):
         self.folder = folder
         self.epochs = folder / "epochs"
-        # The folders of weights that this process needs: no checkpoint may name them yet
-        self._own = set[Path]()
 
     @contextlib.contextmanager
     def lock(self, say: Callable[[str], None]) -> Iterator[None]:
@@ -222,7 +220,6 @@ class CheckpointStore:
         self, state: RunState, model: GPT, optimizer: dict[str, Tensor], resumable: dict[str, Any]
     ) -> None:
         """Write a checkpoint; an older one of the same step is replaced."""
-        self._own.update(map(self.epoch_folder, itertools.count(1), state.epoch_weights))
         with write_directory(self.checkpoint_folder(state.step)) as folder:
             _save_learned(model, folder)
             with write_beside(folder / OPTIMIZER) as path:
@@ -251,24 +248,30 @@ class CheckpointStore:
     def take_epoch(self, whole: Path, sha256: str) -> None:
         """Give the folder `epoch-N`, whose weights have this hash, its name with the hash."""
         folder = self.epoch_folder(int(whole.name.removeprefix("epoch-")), sha256)
-        self._own.add(folder)
         remove(folder)
         whole.replace(folder)
 
-    def prune(self, *, upto: int, newest: int, also: set[int]) -> None:
-        """Remove the checkpoints up to step `upto`, except the `newest` last ones of them and those
-        of the steps in `also`; and the weights of epochs that no checkpoint names any more.
+    def prune(self, state: RunState, *, newest: int, also: set[int]) -> None:
+        """Remove the checkpoints up to that of `state`, except the `newest` last ones of them and
+        those of the steps in `also`; and the weights of its epochs that no checkpoint names any
+        more.
 
         Later checkpoints belong to a run over more epochs. They must not push out those that this
-        run may need.
+        run may need. Weights of a later epoch may be written at this moment.
         """
-        for step in [step for step in self.steps() if step <= upto][:-newest]:
+        for step in [step for step in self.steps() if step <= state.step][:-newest]:
             if step not in also:
                 remove(self.checkpoint_folder(step))
         if self.epochs.is_symlink():
             return
-        if others := [path for path in self.epochs.glob("epoch-*-*") if path not in self._own]:
-            for folder in {*others} - {self.epoch_folder(*one) for one in self.named_weights()}:
+        own = {*map(self.epoch_folder, itertools.count(1), state.epoch_weights)}
+        others = {
+            path
+            for path in {*self.epochs.glob("epoch-*-*")} - own
+            if (name := paths.EPOCH_NAME.fullmatch(path.name)) and int(name[1]) <= len(own)
+        }
+        if others:
+            for folder in others - {self.epoch_folder(*one) for one in self.named_weights()}:
                 remove(folder)
 
     def named_weights(self) -> set[tuple[int, str]]:
