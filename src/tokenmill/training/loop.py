@@ -386,9 +386,9 @@ def ends_early(run: Training) -> int | None:
 
 
 def say_missed_target(run: Training) -> None:
-    """Say of a run that has ended that it did not come to its `train.target_loss`."""
+    """Say of a run that no loss has ended that it did not come to its `train.target_loss`."""
     state, target = run.state, run.work.train.target_loss
-    if target is None or state.reached_at(target) is not None:
+    if target is None or state.ends_at(run.work.train) is not None:
         return
     lowest = min(row.val_loss for row in (*state.epochs, *state.validations))
     run.display.say(
