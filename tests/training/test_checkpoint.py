@@ -226,7 +226,7 @@ def test_pruning_removes_weights_that_no_checkpoint_names(tmp_path: Path):
     assert [path.name[:8] for path in store.epochs.iterdir()] == ["epoch-1-"]
 
 
-def test_pruning_leaves_alone_the_weights_of_an_epoch_that_ends_meanwhile(tmp_path: Path):
+def test_pruning_leaves_weights_of_a_later_epoch_alone(tmp_path: Path):
     filled(tmp_path / "run", 10, 20)
     # A process was killed before a checkpoint named them; the next one writes the same
     CheckpointStore(tmp_path / "run").save_epoch(3, trained(seed=2)[0])

@@ -236,7 +236,7 @@ def test_a_missed_target_is_said(here: Path, tokens: Path, said: io.StringIO, ta
     assert ("without its target" in said.getvalue()) == (target < 1)
 
 
-def test_a_target_that_early_stopping_forestalls_needs_no_more_epochs(
+def test_early_stopping_before_a_target_asks_for_no_epochs(
     here: Path, tokens: Path, said: io.StringIO
 ):
     run(tokens, here / "model", **HOPELESS, target_loss=1e-9)
