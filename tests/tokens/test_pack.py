@@ -8,6 +8,7 @@ import weakref
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import polars as pl
@@ -34,7 +35,7 @@ from tokenmill.formats.tokenizer import END_OF_TEXT, RECORD, read_tokenizer
 from tokenmill.tokens import corpus as corpus_module
 from tokenmill.tokens import encoder
 from tokenmill.tokens import pack as pack_module
-from tokenmill.tokens.corpus import SplitMethod, SplitRule, TextSpan, split_documents
+from tokenmill.tokens.corpus import SplitMethod, SplitRule, TextSpan
 from tokenmill.tokens.encoder import FRAGMENTS
 from tokenmill.tokens.pack import TextBatch, packed_metrics, text_batches
 from tokenmill.tokens.params import TokenizeParams, TokenizerParams
@@ -301,9 +302,8 @@ def test_batches_stay_small_whatever_the_documents(monkeypatch: pytest.MonkeyPat
 
 @pytest.mark.parametrize("method", ["hash", "names", "ends"])
 def test_nothing_of_a_row_group_is_held_while_the_next_is_read(
-    method: SplitMethod, monkeypatch: pytest.MonkeyPatch
+    method: SplitMethod, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pack_module, "BATCH_BYTES", 1000)
     held: list[weakref.ref[Any]] = []
 
     def read(number: int) -> pl.DataFrame:
@@ -314,12 +314,18 @@ def test_nothing_of_a_row_group_is_held_while_the_next_is_read(
         held.append(weakref.ref(frame))
         return frame
 
-    def size(batch: TextBatch) -> int:
+    def encode(batch: TextBatch, **_: object) -> np.ndarray:
         held.append(weakref.ref(batch.texts))
-        return batch.bytes
+        return np.zeros(1, "<i4")
 
-    spans = split_documents(map(read, range(3)), SplitRule(method, 0.5))
-    assert sum(map(size, text_batches(spans, has_sources=True))) == 3 * 50 * 100
+    monkeypatch.setattr(pack_module, "BATCH_BYTES", 1000)
+    monkeypatch.setattr(pack_module, "encode_batch", encode)
+    monkeypatch.setattr(shards, "documents", lambda *_: map(read, range(3)))
+    tokenizer = {"vocab_size": 2, "eot_id": 0}
+    work: Any = Mock(out=tmp_path, total=1, tokenizer=tokenizer, has_sources=True)
+    item: Any = Mock(rule=SplitRule(method, 0.5))
+    packed = pack_module._encoded(item, tmp_path / "part-00000.zst", work)
+    assert packed.train.bytes + packed.val.bytes == 3 * 50 * 100
 
 
 @pytest.mark.parametrize(
