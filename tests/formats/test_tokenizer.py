@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import gigatoken
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tokenizers import Tokenizer
 
 from tokenmill.core.errors import UserError
 from tokenmill.formats.tokenizer import END_OF_TEXT, TextTokenizer, parse_tokenizer, read_tokenizer
@@ -95,7 +97,14 @@ def test_transformers_reads_the_same_file(bpe: TextTokenizer, bpe_file: Path) ->
             lambda text: _edit(text, pre_tokenizer={"type": "Whitespace"}),
             "does not cut text as GPT-2",
         ),
-        (lambda text: _edit(text, pre_tokenizer=None), "does not cut text as GPT-2"),
+        (
+            lambda text: _edit(text, pre_tokenizer=None, decoder={"type": "Fuse"}),
+            "does not cut text as GPT-2",
+        ),
+        (lambda text: _byte_level(text, use_regex=False), "does not cut text as GPT-2"),
+        (lambda text: _byte_level(text, add_prefix_space=True), "does not cut text as GPT-2"),
+        (lambda text: _set(text, lambda backend: backend.enable_truncation(9)), "does not cut"),
+        (lambda text: _set(text, lambda backend: backend.enable_padding()), "does not cut"),
         (lambda text: _without(text, "pre_tokenizer"), "does not cut text as GPT-2"),
         (lambda text: _without(text, "decoder"), "does not cut text as GPT-2"),
         (lambda text: _renamed(text, "ÿ", "€"), "stands for no bytes"),
@@ -162,6 +171,16 @@ def _added(text: str, content: str = END_OF_TEXT, *, special: bool = False) -> s
 
 def _edit(text: str, **parts: object) -> str:
     return json.dumps(json.loads(text) | parts)
+
+
+def _byte_level(text: str, **options: bool) -> str:
+    return _edit(text, pre_tokenizer=json.loads(text)["pre_tokenizer"] | options)
+
+
+def _set(text: str, change: Callable[[Tokenizer], None]) -> str:
+    backend = Tokenizer.from_str(text)
+    change(backend)
+    return backend.to_str()
 
 
 def _without(text: str, part: str) -> str:
