@@ -23,6 +23,7 @@ from tokenmill.costs import (
     publish_times,
     read_costs,
     read_timing,
+    spent,
     write_costs,
 )
 
@@ -63,16 +64,21 @@ def test_sessions_add_up_at_their_own_prices_with_lost_steps(tmp_path: Path):
 
 
 @pytest.mark.parametrize("sessions", [[COLAB, FREE], [FREE, COLAB], [COLAB, FREE, COLAB]])
-def test_the_money_of_a_part_is_no_sum(sessions: list[CostParams], tmp_path: Path):
-    for number, prices in enumerate(sessions):
-        timing = Timing(tmp_path, tokens=100 * number, prices=prices)
-        timing.interval(step=10 * (number + 1), tokens=100 * (number + 1))
+def test_the_money_of_a_part_is_no_sum(
+    sessions: list[CostParams], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    hours = 0
+    monkeypatch.setattr(time, "perf_counter", lambda: hours * 3600.0)
+    for prices in sessions:
+        timing = Timing(tmp_path, tokens=100 * hours, prices=prices)
+        hours += 1
+        timing.interval(step=10 * hours, tokens=100 * hours)
     rows = read_timing(tmp_path / TIMING)
-    known = sessions.index(FREE)
-    assert [row.money is None for row in rows] == [n >= known for n in range(len(sessions))]
     ends = [row.step for row in rows]
     costs = epoch_costs(rows, ends=ends, flops_per_step=1, peak=None, currency="EUR")
-    assert [row.money is None for row in costs] == [n >= known for n in range(len(sessions))]
+    assert [row.money for row in costs] == [prices.price_per_hour for prices in sessions]
+    again = Timing(tmp_path, tokens=100 * hours, prices=COLAB)
+    assert again.total == spent(rows) == Cost(3600 * hours)
     assert "EUR" not in cost_lines(costs)[0][1]
 
 
@@ -189,10 +195,10 @@ def test_an_epoch_whose_beginning_is_missing_is_left_out():
     assert [(row.epoch, row.seconds, row.utilisation) for row in costs] == [(3, 5.0, None)]
 
 
-def test_a_table_of_an_earlier_version_may_begin_to_count_late():
+def test_a_table_may_begin_to_count_late():
     rows = table((5, Cost(5)), (10, Cost(10, 1.0)), (15, Cost(15, 3.0)))
     costs = epoch_costs(rows, ends=[5, 10, 15], flops_per_step=1, peak=None, currency="EUR")
-    assert [row.cost for row in costs] == [Cost(5), Cost(5), Cost(5, 2.0)]
+    assert [row.cost for row in costs] == [Cost(5), Cost(5, 1.0), Cost(5, 2.0)]
 
 
 @pytest.mark.parametrize("currency", ["EUR", 'a,"b'])

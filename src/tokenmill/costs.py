@@ -60,7 +60,8 @@ Amount = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
 @dataclass(frozen=True)
 class TimingRow:
-    """A row of timing.csv: the sums up to a step. None means unknown."""
+    """A row of timing.csv: the sums up to a step. Those of units and money are of what had a price;
+    None where the time since the row before had none."""
 
     step: Annotated[int, Field(ge=1, lt=1 << 53)]
     seconds: Amount
@@ -72,6 +73,20 @@ class TimingRow:
     def cost(self) -> "Cost":
         """The three sums as a cost."""
         return Cost(self.seconds, self.units, self.money)
+
+
+def spent(rows: Sequence[TimingRow], *, after: int = 0) -> "Cost":
+    """What the steps behind step `after` took; unknown where a part of them had no price."""
+    earlier = [row for row in rows if row.step <= after]
+    seconds = rows[-1].seconds - (earlier[-1].seconds if earlier else 0.0)
+
+    def part(name: str) -> float | None:
+        sums = [getattr(row, name) for row in rows[len(earlier) :]]
+        before = max((getattr(row, name) or 0.0 for row in earlier), default=0.0)
+        # An earlier version wrote the same sum again where there was no price
+        return None if None in sums or sums[-1] == before > 0 else sums[-1] - before
+
+    return Cost(seconds, part("units"), part("money"))
 
 
 @dataclass(frozen=True)
@@ -110,13 +125,6 @@ class Cost:
             _plus(self.money, other.money),
         )
 
-    def __sub__(self, other: "Cost") -> "Cost":
-        return Cost(
-            self.seconds - other.seconds,
-            _minus(self.units, other.units),
-            _minus(self.money, other.money),
-        )
-
 
 NOTHING = Cost(0.0, units=0.0, money=0.0)
 """The cost of no work, to which sums add."""
@@ -124,11 +132,6 @@ NOTHING = Cost(0.0, units=0.0, money=0.0)
 
 def _plus(a: float | None, b: float | None) -> float | None:
     return None if a is None or b is None else a + b
-
-
-def _minus(a: float | None, b: float | None) -> float | None:
-    # An earlier version added nothing to the sum where the price of an hour was unknown
-    return None if a is None or b is None or (a and a == b) else a - b
 
 
 class Timing:
@@ -142,10 +145,14 @@ class Timing:
         """
         self.path = folder / TIMING if folder else None
         self._prices = prices
-        self.total = NOTHING
+        rows = _all_rows(find_times(folder.parent, folder.name, TIMING)) if folder else []
+        self.total = spent(rows) if rows else NOTHING
+        # The sums of what had a price
+        self._priced = {
+            name: max((getattr(row, name) or 0.0 for row in rows), default=0.0)
+            for name in ("units", "money")
+        }
         if folder:
-            rows = _all_rows(find_times(folder.parent, folder.name, TIMING))
-            self.total = rows[-1].cost if rows else self.total
             write_text(folder / TIMING, _timing_table(rows))
         self._tokens = tokens
         self._rate_from = self._cost_from = time.perf_counter()
@@ -160,11 +167,16 @@ class Timing:
             return 0.0
         now = time.perf_counter()
         rate = (tokens - self._tokens) / (now - self._rate_from)
-        self.total += self._prices.cost_of(now - self._cost_from)
+        cost = self._prices.cost_of(now - self._cost_from)
+        self.total += cost
         self._rate_from = self._cost_from = now
         self._tokens = tokens
+        sums = dict[str, float]()
+        for name, taken in (("units", cost.units), ("money", cost.money)):
+            if taken is not None:
+                sums[name] = self._priced[name] = self._priced[name] + taken
         if self.path:
-            append_text(self.path, _timing_line(step, self.total, rate))
+            append_text(self.path, _timing_line(step, Cost(self.total.seconds, **sums), rate))
         return rate
 
     @contextlib.contextmanager
@@ -181,9 +193,9 @@ def _timing_table(rows: Sequence[TimingRow]) -> str:
     return head + "".join(_timing_line(row.step, row.cost, row.tokens_per_second) for row in rows)
 
 
-def _timing_line(step: int, total: Cost, tokens_per_second: float) -> str:
-    units, money = ("" if value is None else f"{value:.9g}" for value in (total.units, total.money))
-    return f"{step},{total.seconds:.3f},{tokens_per_second:.0f},{units},{money}\n"
+def _timing_line(step: int, sums: Cost, tokens_per_second: float) -> str:
+    units, money = ("" if value is None else f"{value:.9g}" for value in (sums.units, sums.money))
+    return f"{step},{sums.seconds:.3f},{tokens_per_second:.0f},{units},{money}\n"
 
 
 def read_timing(path: Path, *, steps: int | None = None) -> list[TimingRow]:
@@ -265,12 +277,12 @@ def epoch_costs(
             was used (model FLOPs utilisation; PaLM, appendix B), or unknown.
         currency: what money is counted in.
     """
-    sums = {0: NOTHING} | {row.step: row.cost for row in timing}
+    known = {0} | {row.step for row in timing}
     costs = []
     for epoch, (before, end) in enumerate(itertools.pairwise([0, *ends]), start=1):
-        if not {before, end} <= sums.keys():
+        if not {before, end} <= known:
             continue
-        cost = sums[end] - sums[before]
+        cost = spent([row for row in timing if row.step <= end], after=before)
         flops = (end - before) * flops_per_step
         costs.append(
             CostRow(

@@ -328,7 +328,7 @@ def _changes(entry: Mapping[str, Any], base: Mapping[str, Any]) -> Iterator[str]
 def _times(entry: Mapping[str, Any], repo: "Repo", root: Path) -> dict[str, Any]:
     """The time and cost of training up to the last step of the run, if this machine knows them."""
     # These modules load pydantic
-    from tokenmill.costs import COSTS, TIMING, find_times, read_costs, read_timing  # noqa: PLC0415
+    from tokenmill.costs import COSTS, TIMING, find_times, read_costs, read_timing, spent  # noqa: PLC0415
 
     run = _fingerprint(repo, _model(entry))
     if run is None:
@@ -340,7 +340,7 @@ def _times(entry: Mapping[str, Any], repo: "Repo", root: Path) -> dict[str, Any]
         return {}
     rate = statistics.median(row.tokens_per_second for row in rows)
     currency = next((row.currency for row in read_costs(costs, steps=steps)), None)
-    return asdict(rows[-1].cost) | {"tokens_per_second": rate, "currency": currency}
+    return asdict(spent(rows)) | {"tokens_per_second": rate, "currency": currency}
 
 
 def _fingerprint(repo: "Repo", model: str) -> str | None:

@@ -14,7 +14,7 @@ from pydantic import BaseModel, Field
 
 from tokenmill.core import paths
 from tokenmill.core.errors import UserError
-from tokenmill.costs import TIMING, Cost, find_times, read_timing
+from tokenmill.costs import TIMING, Cost, find_times, read_timing, spent
 from tokenmill.formats.records import read_record
 from tokenmill.model.manifest import MANIFEST, WEIGHTS
 from tokenmill.training.history import (
@@ -138,7 +138,7 @@ class UnderWay:
                 find_times(self.root / paths.resume_root(), self.run.fingerprint, TIMING)
             )
             if rows:
-                return rows[-1].cost, rows[-1].tokens_per_second
+                return spent(rows), rows[-1].tokens_per_second
         return Cost(), None
 
     @property
