@@ -115,7 +115,6 @@ DOORS = {
     "runs/export.py": "what a tokenizer that was read says of itself",
     "publish/parts.py": "what a tokenizer that was read says of itself",
     "model/huggingface.py": "weights",
-    "training/checkpoint.py": "the optimizer's state, behind its hash",
     "tokens/encoder.py": "what a tokenizer that was read says of itself",
 }
 """The modules that parse what the pipeline wrote, and what."""
