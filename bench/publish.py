@@ -157,11 +157,11 @@ def character_table(size: int) -> str:
         | dict.fromkeys(("single_word", "lstrip", "rstrip"), False)
         for number, token in enumerate(SPECIAL_TOKENS)
     ]
-    parts = ("normalizer", "pre_tokenizer", "post_processor", "decoder", "truncation", "padding")
+    parts = ("normalizer", "pre_tokenizer", "post_processor", "truncation", "padding")
     vocabulary = {token: number for number, token in enumerate(tokens)}
     model = {"type": "BPE", "vocab": vocabulary, "merges": []}
-    content = dict.fromkeys(parts) | {"version": "1.0", "added_tokens": special, "model": model}
-    return json.dumps(content)
+    content = {"version": "1.0", "added_tokens": special, "model": model}
+    return json.dumps(dict.fromkeys(parts) | {"decoder": {"type": "Fuse"}} | content)
 
 
 @contextmanager
