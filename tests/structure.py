@@ -206,7 +206,7 @@ def _is_importing(frame: FrameType | None) -> bool:
 
 
 def _answer(folder: Path) -> None:
-    from tokenmill.evaluation.sampling import Sampling  # noqa: PLC0415 (seconds of PyTorch)
+    from tokenmill.evaluation.sampling import Sampling  # noqa: PLC0415 (seconds, with the others)
     from tokenmill.runs.find import find_model  # noqa: PLC0415
     from tokenmill.runs.writer import Writer  # noqa: PLC0415
 

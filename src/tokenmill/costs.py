@@ -82,11 +82,16 @@ def spent(rows: Sequence[TimingRow], *, after: int = 0) -> "Cost":
 
     def part(name: str) -> float | None:
         sums = [getattr(row, name) for row in rows[len(earlier) :]]
-        before = max((getattr(row, name) or 0.0 for row in earlier), default=0.0)
+        before = _priced(earlier, name)
         # An earlier version wrote the same sum again where there was no price
         return None if None in sums or sums[-1] == before > 0 else sums[-1] - before
 
     return Cost(seconds, part("units"), part("money"))
+
+
+def _priced(rows: Sequence[TimingRow], name: str) -> float:
+    """The units or money of what had a price."""
+    return max((getattr(row, name) or 0.0 for row in rows), default=0.0)
 
 
 @dataclass(frozen=True)
@@ -147,11 +152,7 @@ class Timing:
         self._prices = prices
         rows = _all_rows(find_times(folder.parent, folder.name, TIMING)) if folder else []
         self.total = spent(rows) if rows else NOTHING
-        # The sums of what had a price
-        self._priced = {
-            name: max((getattr(row, name) or 0.0 for row in rows), default=0.0)
-            for name in ("units", "money")
-        }
+        self._priced = {name: _priced(rows, name) for name in ("units", "money")}
         if folder:
             write_text(folder / TIMING, _timing_table(rows))
         self._tokens = tokens
