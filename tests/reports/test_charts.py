@@ -1,5 +1,6 @@
 """Positions of charts, and the page's drawing of them."""
 
+import html
 import itertools
 import re
 import xml.etree.ElementTree as ET
@@ -57,7 +58,7 @@ def test_drawing_is_whole_and_uses_the_pages_colours(chart: Chart) -> None:
 def test_drawing_has_every_bar_line_and_dot() -> None:
     bars = ET.fromstring(re.findall("<svg.*?</svg>", drawn(BARS), re.DOTALL)[0])  # noqa: S314 (our own drawing)
     assert [rect.findtext("title") for rect in bars.iter("rect")] == [
-        bar.title for bar in BARS.bars
+        title for series, _ in BARS.bars for title in series.titles
     ]
     lines = drawn(LINES)
     assert lines.count("<polyline") == 2
@@ -67,11 +68,11 @@ def test_drawing_has_every_bar_line_and_dot() -> None:
 def test_legend_shows_what_the_chart_draws() -> None:
     named = [Series([1, 2], 1, "a", [1, 2]), Series([1, 2], 3, HOSTILE, [1, 2], ["", ""], "run")]
     chart = line_chart(named, x_label="", y_label="", alt="")
-    assert [(key.kind, key.colour) for key in chart.legend] == [("line", 1), ("dots", 3)]
+    assert chart.legend == named
     legend = drawn(chart).partition('class="plot"')[0]
     assert (legend.count("<path"), legend.count("dot series-3"), HOSTILE in legend) == (2, 1, False)
     assert '<li class="run">' in legend
-    assert [key.kind for key in BARS.legend] == []
+    assert BARS.legend == []
 
 
 @example([0.5, 0.5], "y")
@@ -89,10 +90,10 @@ def test_axes_are_labelled_to_the_end_of_the_line(values: list[float], log: str)
         y_label="",
         alt="",
     )
-    (line,) = chart.lines
-    assert (chart.x_ticks[-1].at, chart.x_ticks[-1].text) == (line.points[-1][0], str(end))
-    assert max(tick.at for tick in chart.y_ticks) >= max(y for _, y in line.points) - 0.01
-    assert min(tick.at for tick in chart.y_ticks) <= min(y for _, y in line.points) + 0.01
+    ((_, points),) = chart.lines
+    assert (chart.x_ticks[-1].at, chart.x_ticks[-1].text) == (points[-1].x, str(end))
+    assert max(tick.at for tick in chart.y_ticks) >= max(y for _, y in points) - 0.01
+    assert min(tick.at for tick in chart.y_ticks) <= min(y for _, y in points) + 0.01
 
 
 def said(label: str) -> float:
@@ -118,9 +119,9 @@ def test_labels_say_where_they_stand(low: float, more: float, log: str) -> None:
     assert [100 - axis.percent(one) for one in numbers] == pytest.approx(
         [tick.at for tick in chart.y_ticks], abs=0.02
     )
-    ((_, bottom), (_, top)) = chart.lines[0].points
+    ((_, points),) = chart.lines
     assert [100 - axis.percent(one) for one in series.values] == pytest.approx(
-        [bottom, top], abs=0.02
+        [point.y for point in points], abs=0.02
     )
     across = Axis.around([37, 2_345_678], log=False)
     assert [across.percent(said(tick.text)) for tick in chart.x_ticks] == pytest.approx(
@@ -144,14 +145,15 @@ def test_labels_of_an_axis_have_one_notation(values: list[float], labels: list[s
 
 def test_a_line_of_one_value_is_a_dot() -> None:
     chart = line_chart([Series([5], 1, "training", [1])], x_label="", y_label="", alt="")
-    assert [(dot.x, dot.y, dot.colour) for dot in chart.dots] == [(50, 50, 1)]
-    assert [key.kind for key in chart.legend] == ["dots"]
+    ((line, points),) = chart.lines
+    assert (line.has_dots, points) == (True, [(50, 50)])
+    assert '<span class="dot series-1" style="left:50.0%;top:50.0%"' in drawn(chart)
 
 
 def test_a_loss_of_nothing_stands_at_the_bottom() -> None:
     series = Series([2.0, 0.5, 0.0], 1, "", [1, 2, 3])
-    (line,) = line_chart([series], log="xy", x_label="", y_label="", alt="").lines
-    assert line.points[2][1] == line.points[1][1] > line.points[0][1]
+    ((_, points),) = line_chart([series], log="xy", x_label="", y_label="", alt="").lines
+    assert points[2].y == points[1].y > points[0].y
 
 
 @pytest.mark.parametrize(
@@ -163,17 +165,16 @@ def test_thousands_of_an_axis_are_written_as_elsewhere(end: int, label: str) -> 
 
 
 def test_bars_are_as_tall_as_their_values() -> None:
-    heights = [bar.height for bar in BARS.bars]
+    heights = [bar.height for _, bars in BARS.bars for bar in bars]
     assert heights == pytest.approx([value * heights[0] for value in (1, 0, 3, 2, 5, 1)], abs=0.05)
     assert max(heights) < 100
 
 
 def test_bars_of_a_group_stand_side_by_side() -> None:
-    ordered = sorted(BARS.bars, key=lambda bar: bar.x)
-    assert [bar.colour for bar in ordered] == [2, 1] * 3
-    assert all(a.x + a.width <= b.x for a, b in itertools.pairwise(ordered))
-    groups = zip(ordered[::2], ordered[1::2], BARS.x_ticks, strict=True)
-    assert all(left.x < tick.at < right.x + right.width for left, right, tick in groups)
+    groups = list(zip(*(bars for _, bars in BARS.bars), strict=True))
+    assert all(a.x + a.width <= b.x for a, b in itertools.pairwise(itertools.chain(*groups)))
+    for (left, right), tick in zip(groups, BARS.x_ticks, strict=True):
+        assert left.x < tick.at < right.x + right.width
 
 
 def test_many_labels_are_thinned_evenly() -> None:
@@ -185,8 +186,10 @@ def test_many_labels_are_thinned_evenly() -> None:
 
 
 def test_dots_stand_on_their_line() -> None:
-    assert [(dot.x, dot.y) for dot in LINES.dots] == LINES.lines[0].points
-    assert [dot.title for dot in LINES.dots] == [f"{HOSTILE} {i}" for i in range(3)]
+    ((series, points), _) = LINES.lines
+    dots = re.findall(r'class="dot .*?left:(.*?)%;top:(.*?)%" title="(.*?)"', drawn(LINES))
+    assert [(float(x), float(y)) for x, y, _ in dots] == points
+    assert [html.unescape(title) for *_, title in dots] == series.titles
 
 
 def test_small_logarithmic_axis_has_ticks_between_powers() -> None:
@@ -210,5 +213,5 @@ def test_axis_of_one_value_has_room_around_it() -> None:
     chart = line_chart(
         [Series([5], colour=1, x=[1], titles=["only"])], x_label="epoch", y_label="", alt=""
     )
-    assert (chart.dots[0].x, chart.dots[0].y) == (50, 50)
+    assert chart.lines[0][1] == [(50, 50)]
     assert [tick.text for tick in chart.x_ticks] == ["1"]

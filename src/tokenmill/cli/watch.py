@@ -46,9 +46,6 @@ COLOURS = {1: "cyan", 3: "yellow"}
 POINT = "●"
 """Stands at each value of a line with dots."""
 
-SAMPLES = {"line": "──", "dots": f"─{POINT}─"}
-"""What the legend shows of each kind of series."""
-
 CHART_LINES = 8
 PIPE_WIDTH = 80
 DOTS = ((0x01, 0x08), (0x02, 0x10), (0x04, 0x20), (0x40, 0x80))
@@ -331,8 +328,8 @@ def draw(chart: "Chart", width: int, height: int) -> list[Text]:
     left = max(len(tick.text) for tick in chart.y_ticks) + 1
     columns = width - left
     cells: dict[tuple[int, int], tuple[int, int]] = {}
-    for line in chart.lines:
-        for (x, y), (to_x, to_y) in itertools.pairwise([*line.points[:1], *line.points]):
+    for line, places in chart.lines:
+        for (x, y), (to_x, to_y) in itertools.pairwise([*places[:1], *places]):
             count = max(
                 1, round(abs(to_x - x) / 100 * columns * 2), round(abs(to_y - y) / 100 * height * 4)
             )
@@ -365,15 +362,17 @@ def draw(chart: "Chart", width: int, height: int) -> list[Text]:
 def _points(chart: "Chart", columns: int, height: int) -> dict[tuple[int, int], str]:
     """The colours of the dots by their rows and columns."""
     places = {}
-    for dot in chart.dots:
-        row = min(int(dot.y / 100 * height), height - 1)
-        column = min(int(dot.x / 100 * columns), columns - 1)
-        places[row, column] = COLOURS.get(dot.colour, "")
+    for line, dots in chart.lines:
+        for x, y in dots if line.has_dots else ():
+            row = min(int(y / 100 * height), height - 1)
+            column = min(int(x / 100 * columns), columns - 1)
+            places[row, column] = COLOURS.get(line.colour, "")
     return places
 
 
 def _legend(chart: "Chart") -> Text:
-    keys = [
-        (f"{SAMPLES[key.kind]} {key.name}   ", COLOURS.get(key.colour, "")) for key in chart.legend
-    ]
+    keys = []
+    for key in chart.legend:
+        sample = f"─{POINT}─" if key.has_dots else "──"
+        keys.append((f"{sample} {key.name}   ", COLOURS.get(key.colour, "")))
     return Text.assemble(*keys, (f"{chart.y_label}, by {chart.x_label}", "dim"))

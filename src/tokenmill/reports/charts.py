@@ -10,7 +10,7 @@ import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from tokenmill.words.units import si
 
@@ -79,46 +79,19 @@ class Tick:
     text: str
 
 
-@dataclass(frozen=True)
-class Bar:
+class Point(NamedTuple):
+    """The place of a value of a line."""
+
+    x: float
+    y: float
+
+
+class Bar(NamedTuple):
     """A rectangle on the x axis."""
 
     x: float
     width: float
     height: float
-    colour: int
-    title: str
-
-
-@dataclass(frozen=True)
-class Line:
-    """A polyline."""
-
-    points: list[tuple[float, float]]
-    colour: int
-    classes: str
-
-
-@dataclass(frozen=True)
-class Dot:
-    """A value of a line."""
-
-    x: float
-    y: float
-    colour: int
-    title: str
-    classes: str
-
-
-@dataclass(frozen=True)
-class Key:
-    """The name of a series in the legend, beside a sample of its drawing."""
-
-    name: str
-    colour: int
-    kind: Literal["bar", "line", "dots"]
-    """What the series is drawn as: bars, a line, or a line with dots."""
-    classes: str
 
 
 @dataclass(frozen=True)
@@ -131,10 +104,14 @@ class Chart:
     """The chart in one sentence, for people who cannot see it."""
     x_ticks: list[Tick]
     y_ticks: list[Tick]
-    bars: Sequence[Bar] = ()
-    lines: Sequence[Line] = ()
-    dots: Sequence[Dot] = ()
-    legend: Sequence[Key] = ()
+    # Each series with the places of its values
+    bars: Sequence[tuple[Series, list[Bar]]] = ()
+    lines: Sequence[tuple[Series, list[Point]]] = ()
+
+    @property
+    def legend(self) -> list[Series]:
+        """The series with a name."""
+        return [one for one, _ in (*self.bars, *self.lines) if one.name]
 
 
 def bar_chart(
@@ -153,16 +130,12 @@ def bar_chart(
     width = 0.84 * group / len(series)
     heights = _enclosing(0, max(value for one in series for value in one.values) or 1, Y_TICKS)
     y_axis = Axis(heights[0], heights[-1])
-    bars = [
-        Bar(
-            _round((i + 0.08) * group + n * width),
-            _round(0.94 * width),
-            y_axis.percent(value),
-            one.colour,
-            title,
-        )
+    places = [
+        [
+            Bar(_round((i + 0.08) * group + n * width), _round(0.94 * width), y_axis.percent(value))
+            for i, value in enumerate(one.values)
+        ]
         for n, one in enumerate(series)
-        for i, (value, title) in enumerate(zip(one.values, one.titles, strict=True))
     ]
     every = math.ceil(len(labels) / LABELS)
     return Chart(
@@ -171,8 +144,7 @@ def bar_chart(
         alt,
         [Tick(_round((i + 0.5) * group), labels[i]) for i in range(0, len(labels), every)],
         _y_ticks(y_axis, heights),
-        bars=bars,
-        legend=_legend(series, bars=True),
+        bars=list(zip(series, places, strict=True)),
     )
 
 
@@ -204,7 +176,7 @@ def line_chart(
     y_axis = Axis(heights[0], heights[-1], log="y" in log)
     places = [
         [
-            (x_axis.percent(x), _round(100 - y_axis.percent(max(y, bottom))))
+            Point(x_axis.percent(x), _round(100 - y_axis.percent(max(y, bottom))))
             for x, y in zip(one.x, one.values, strict=True)
         ]
         for one in series
@@ -215,28 +187,8 @@ def line_chart(
         alt,
         _x_ticks(x_axis, max(across)),
         _y_ticks(y_axis, heights),
-        lines=[
-            Line(points, one.colour, one.classes)
-            for one, points in zip(series, places, strict=True)
-        ],
-        dots=[
-            Dot(x, y, one.colour, title, one.classes)
-            for one, points in zip(series, places, strict=True)
-            if one.has_dots
-            for (x, y), title in zip(points, one.titles or [one.name], strict=False)
-        ],
-        legend=_legend(series, bars=False),
+        lines=list(zip(series, places, strict=True)),
     )
-
-
-def _legend(series: Sequence[Series], *, bars: bool) -> list[Key]:
-    return [
-        Key(
-            one.name, one.colour, "bar" if bars else "dots" if one.has_dots else "line", one.classes
-        )
-        for one in series
-        if one.name
-    ]
 
 
 class Axis:
