@@ -15,7 +15,7 @@ from tokenmill.evaluation.generate import candidate_probabilities, generate
 from tokenmill.evaluation.sampling import Sampling
 from tokenmill.model.gpt import GPT, build
 from tokenmill.publish import weights
-from tokenmill.publish.weights import KNOWN, PRECISIONS, Precision, describe, packed
+from tokenmill.publish.weights import KNOWN, PRECISIONS, Precision, packed
 
 BOUNDS: dict[Precision, float] = {"float32": 2e-5, "float16": 3e-3, "int8": 1e-1}
 """The largest difference of logits whose standard deviation is about 1, from weights in float32."""
@@ -30,8 +30,8 @@ def small_model(architecture: str, **changes: Any) -> GPT:
 
 
 def take(node: Node, model: GPT, precision: Precision) -> None:
-    data = base64.b64encode(packed(model, precision)).decode()
-    node.ask("model", about=describe(model, precision), base64=data)
+    about, data = packed(model, precision)
+    node.ask("model", about=about, base64=base64.b64encode(data).decode())
 
 
 def stored(model: GPT, precision: Precision) -> GPT:
@@ -159,4 +159,4 @@ def test_an_architecture_that_the_page_lacks_is_refused(monkeypatch: pytest.Monk
         UserError,
         match=r"model\.architecture \(speedrun\) is unknown to the page, .* gpt2 and modern;",
     ):
-        describe(small_model("speedrun"), "int8")
+        packed(small_model("speedrun"), "int8")

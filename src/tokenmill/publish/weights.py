@@ -37,11 +37,11 @@ def pack(model: GPT, tokenizer: TextTokenizer, *, epoch: int, precision: Precisi
 
     The name holds their hash, so that no browser takes a part of another model from its cache.
     """
-    data = packed(model, precision)
+    about, data = packed(model, precision)
     return PackedEpoch(
         name=f"epoch-{epoch}-{hashlib.sha256(data).hexdigest()[:12]}",
         data=data,
-        about=describe(model, precision),
+        about=about,
         tokenizer=tokenizer_name(tokenizer.sha256),
     )
 
@@ -69,64 +69,43 @@ def constants_of(model: GPT) -> dict[str, float]:
     return constants | ({"multiplier": MULTIPLIER} if isinstance(model, NGramChat) else {})
 
 
-def describe(model: GPT, precision: Precision) -> dict[str, Any]:
-    """What `page/model.js` needs to know to read the bytes of `pack`: configuration, constants, and
-    the place of every tensor. It is the same for all epochs of a run."""
-    tensors = []
-    at = 0
-    for name, parameter in model.named_parameters():
-        shape = list(parameter.shape)
-        kind = precision if len(shape) == 2 else "float32"
-        tensor = {"name": name, "shape": shape, "kind": kind, "at": at}
-        if kind == "int8":
-            tensor["scales_at"] = at
-            tensor["at"] = at + 4 * shape[0]
-            at += 4 * shape[0]
-        size = {"int8": 1, "float16": 2, "float32": 4}[kind] * parameter.numel()
-        at += _aligned(size)
-        tensors.append(tensor)
-    return {
-        "config": model.config.model_dump(),
-        "constants": constants_of(model),
-        "tensors": tensors,
-        "bytes": at,
-    }
-
-
-def packed(model: GPT, precision: Precision) -> bytes:
-    """The bytes of all tensors, at the places that `describe` names.
+def packed(model: GPT, precision: Precision) -> tuple[dict[str, Any], bytes]:
+    """What `page/model.js` needs to know to read a model (configuration, constants, and the place
+    of every tensor, the same for all epochs of a run), and the bytes of all tensors.
 
     Raises:
-        UserError: a weight is not finite, or too large for float16.
+        UserError: `page/model.js` does not know the architecture, or a weight is not finite, or too
+            large for float16.
     """
-    parts: list[bytes] = []
+    about = {"config": model.config.model_dump(), "constants": constants_of(model)}
+    tensors = []
+    data = bytearray()
     for name, parameter in model.named_parameters():
-        values = parameter.detach().float().cpu().numpy()
-        arrays: Sequence[np.ndarray] = [values.astype("<f4")]
-        if values.ndim == 2:
-            arrays = _stored(values, precision)
-        if not all(np.isfinite(array).all() for array in arrays):
-            raise UserError(
-                f"{name} has a weight that {precision} cannot hold; publish another epoch."
-            )
-        for array in arrays:
-            data = array.tobytes()
-            parts += [data, bytes(_aligned(len(data)) - len(data))]
-    return b"".join(parts)
+        kind = precision if parameter.ndim == 2 else "float32"
+        places = []
+        for array in _stored(parameter.detach().float().cpu().numpy(), kind):
+            if not np.isfinite(array).all():
+                raise UserError(
+                    f"{name} has a weight that {precision} cannot hold; publish another epoch."
+                )
+            places.append(len(data))
+            data += array.tobytes()
+            data += bytes(-len(data) % ALIGNED)
+        tensor = {"name": name, "shape": list(parameter.shape), "kind": kind, "at": places[-1]}
+        if kind == "int8":
+            tensor["scales_at"] = places[0]
+        tensors.append(tensor)
+    return about | {"tensors": tensors, "bytes": len(data)}, bytes(data)
 
 
-def _stored(matrix: np.ndarray, precision: Precision) -> Sequence[np.ndarray]:
-    """A matrix (R, C) as float32 or float16; or as its scales (R) and int8. Where a weight is not
-    finite, one of these is not."""
-    if precision == "float32":
-        return [matrix.astype("<f4")]
+def _stored(tensor: np.ndarray, kind: Precision) -> Sequence[np.ndarray]:
+    """A tensor as float32 or float16; or a matrix (R, C) as its scales (R) and int8. Where a weight
+    is not finite, one of these is not."""
+    if kind == "float32":
+        return [tensor.astype("<f4")]
     with np.errstate(over="ignore", invalid="ignore"):
-        if precision == "float16":
-            return [matrix.astype("<f2")]
-        scales = np.maximum(matrix.max(axis=1), -matrix.min(axis=1)) / LARGEST_INT8
-        steps = matrix / np.where(scales > 0, scales, 1)[:, None]
+        if kind == "float16":
+            return [tensor.astype("<f2")]
+        scales = np.maximum(tensor.max(axis=1), -tensor.min(axis=1)) / LARGEST_INT8
+        steps = tensor / np.where(scales > 0, scales, 1)[:, None]
         return [scales.astype("<f4"), np.rint(steps, out=steps).astype("i1")]
-
-
-def _aligned(size: int) -> int:
-    return -(-size // ALIGNED) * ALIGNED
