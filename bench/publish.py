@@ -169,11 +169,13 @@ def opened(root: Path, precision: Precision, sampling: Sampling) -> Iterator[tup
     """A browser's page, the address of the published one, and its size with its weights."""
     chromium = shutil.which("chromium") or shutil.which("google-chrome")
     with tempfile.TemporaryDirectory() as folder, sync_playwright() as playwright:
-        site = publish(root, Path(folder) / "site", sampling, precision=precision)
+        site = Path(folder) / "site"
+        publish(root, site, sampling, precision=precision)
+        files = [site / "index.html", *site.glob("weights/*.js")]
         browser = playwright.chromium.launch(executable_path=chromium, args=OPTIONS)
         page = browser.new_context(bypass_csp=True).new_page()
         page.set_default_timeout(PATIENCE)
-        yield page, site.page.as_uri(), site.page_bytes + site.files_bytes
+        yield page, files[0].as_uri(), sum(file.stat().st_size for file in files)
         browser.close()
 
 

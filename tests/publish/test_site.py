@@ -33,7 +33,12 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def page(made: Path) -> str:
-    return publish(made, made / "site", SAMPLING).page.read_text(encoding="utf-8")
+    return published(made, made / "site")
+
+
+def published(root: Path, target: Path) -> str:
+    publish(root, target, SAMPLING)
+    return (target / "index.html").read_text(encoding="utf-8")
 
 
 def block(page: str, name: str) -> str:
@@ -84,14 +89,12 @@ def test_large_weights_lie_beside_the_page(made: Path, monkeypatch: pytest.Monke
     monkeypatch.setattr(module, "INLINE_BYTES", 10_000)
     monkeypatch.setattr(parts_module, "PART_BYTES", 9_000)
     target = made / "large"
-    made_first = publish(made, target, SAMPLING, epochs=[2], precision="float16")
-    assert made_first.epochs == [2]
-    assert made_first.page_bytes + made_first.files_bytes < 400_000
-    again = publish(made, target, SAMPLING)  # replaces the first
-    page = again.page.read_text(encoding="utf-8")
+    assert publish(made, target, SAMPLING, epochs=[2], precision="float16") == [2]
+    assert sum(file.stat().st_size for file in target.rglob("*") if file.is_file()) < 400_000
+    page = published(made, target)  # replaces the first
     assert "'self' file:" in page
     names = [name for epoch in epochs_of(page) for name in described_by(page, epoch)["parts"]]
-    assert sorted(file.stem for file in again.files) == sorted(names)
+    assert sorted(file.stem for file in (target / "weights").iterdir()) == sorted(names)
     calls = [(target / "weights" / f"{name}.js").read_text() for name in names]
     parts = [re.fullmatch(r'tokenmillPart\("(.*)","(.*)"\);\n', call) for call in calls]
     assert [part and part[1] for part in parts] == names
@@ -181,7 +184,7 @@ def test_a_conversation_that_people_see_is_no_prompt(made: Path):
     content["questions"][1] |= {"kind": "text", "prompt": "User: Hi!\nAssistant:"}
     write_json(file, content)
     try:
-        page = publish(made, made / "chat", SAMPLING).page.read_text(encoding="utf-8")
+        page = published(made, made / "chat")
     finally:
         file.write_text(before, encoding="utf-8")
     prompts = [one["prompt"] for one in json.loads(block(page, "talk-data"))["questions"]]

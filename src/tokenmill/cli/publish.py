@@ -39,18 +39,20 @@ def add_arguments(parser: Parser) -> None:
 def run(options: argparse.Namespace) -> None:
     """Write the folder and say what is in it."""
     from tokenmill.cli.generate import default_sampling, evaluate_params  # noqa: PLC0415 (pydantic)
-    from tokenmill.publish.site import publish  # noqa: PLC0415 (loads PyTorch)
+    from tokenmill.publish.site import INDEX, WEIGHTS, publish  # noqa: PLC0415 (loads PyTorch)
 
-    site = publish(
+    epochs = publish(
         Path(),
         options.output,
         default_sampling(evaluate_params(Path())),
         epochs=options.epoch,
         precision=options.weights,
     )
+    page = options.output / INDEX
+    sizes = [file.stat().st_size for file in (options.output / WEIGHTS).glob("*.js")]
     beside = (
-        f", weights of {size(site.files_bytes)} in {counted(len(site.files), 'file')} beside it"
-        if site.files
+        f", weights of {size(sum(sizes))} in {counted(len(sizes), 'file')} beside it"
+        if sizes
         else ""
     )
-    say(f"{site.page}: {counted(len(site.epochs), 'epoch')}, {size(site.page_bytes)}{beside}")
+    say(f"{page}: {counted(len(epochs), 'epoch')}, {size(page.stat().st_size)}{beside}")

@@ -7,7 +7,6 @@ it is a script beside the page, which a browser also reads from a disk.
 
 import base64
 import json
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -44,11 +43,6 @@ class PackedEpoch:
     def description(self) -> str:
         """The part that describes the epoch."""
         return as_json({"about": self.about, "tokenizer": self.tokenizer, "parts": self.parts})
-
-    def weights(self) -> Iterator[tuple[str, str]]:
-        """All parts of its weights with their names."""
-        for name in self.parts:
-            yield name, self.part(name)
 
 
 def tokenizer_name(sha256: str) -> str:

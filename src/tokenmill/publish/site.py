@@ -7,7 +7,7 @@ beside it, as scripts.
 import re
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -41,19 +41,6 @@ FILE = re.compile(r"epoch-\d+-[0-9a-f]{12}-\d+\.js")
 ABOUT = "The model of every epoch runs in this page. Nothing that you write leaves it."
 
 
-@dataclass(frozen=True)
-class Site:
-    """What was published."""
-
-    page: Path
-    epochs: list[int]
-    page_bytes: int
-    """The size of the page."""
-    files: list[Path]
-    """Files with weights beside the page; empty if they lie in it."""
-    files_bytes: int
-
-
 def publish(
     root: Path,
     target: Path,
@@ -61,9 +48,9 @@ def publish(
     *,
     epochs: Sequence[int] | None = None,
     precision: Precision = "int8",
-) -> Site:
+) -> list[int]:
     """Write the folder `target` for the run in the project at `root`, whole or not at all. A folder
-    that was published before is replaced.
+    that was published before is replaced. Return the epochs that it has.
 
     Args:
         root: the folder of the project.
@@ -103,19 +90,7 @@ def publish(
                 shutil.copyfile(root / file, folder / file.name)
         for name, text in () if is_inline else _weights(packed):
             write_text(folder / WEIGHTS / f"{name}.js", script(name, text))
-    return _made(target, numbers)
-
-
-def _made(target: Path, epochs: list[int]) -> Site:
-    """What lies in the folder."""
-    files = sorted((target / WEIGHTS).glob("*.js"))
-    return Site(
-        page=target / INDEX,
-        epochs=epochs,
-        page_bytes=(target / INDEX).stat().st_size,
-        files=files,
-        files_bytes=sum(file.stat().st_size for file in files),
-    )
+    return numbers
 
 
 def _refuse_others(target: Path, root: Path) -> None:
@@ -153,7 +128,8 @@ def _blocks(packed: Mapping[int, PackedEpoch], tokenizer: TextTokenizer) -> dict
 def _weights(packed: Mapping[int, PackedEpoch]) -> Iterator[tuple[str, str]]:
     """The parts of all weights, each with its name."""
     for epoch in packed.values():
-        yield from epoch.weights()
+        for name in epoch.parts:
+            yield name, epoch.part(name)
 
 
 def _part_of(epoch: int) -> str:
