@@ -1,7 +1,8 @@
 """What the demo serves: its page, and the parts of the models that are chosen there, made when they
 are asked for.
 
-A part is found by its name in a table that the page and the parts before it filled.
+A part is made by a function, found by its name in a table that the page and the parts before it
+filled.
 """
 
 import contextlib
@@ -76,11 +77,8 @@ class Pages:
     """Opens the index of the workspace's training text."""
     _numbers: dict[Hashable, int] = field(default_factory=dict, repr=False)
     """A number for each model that was ever offered."""
-    _offered: dict[str, tuple[Offer, int]] = field(default_factory=dict, repr=False)
-    """The epochs that were ever offered, by the name of the part that describes each."""
-    _tokenizers: dict[str, str] = field(default_factory=dict, repr=False)
-    _weights: dict[str, FoundModel] = field(default_factory=dict, repr=False)
-    """Where the weights of each part are."""
+    _parts: dict[str, Callable[[], str]] = field(default_factory=dict, repr=False)
+    """Makes a part, by its name."""
     _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
 
     def __post_init__(self) -> None:
@@ -127,16 +125,12 @@ class Pages:
     def part(self, name: str) -> str | None:
         """The script that hands the page a part, or a sentence why it cannot; None for a name that
         no page knows."""
+        if name not in self._parts:
+            return None
         try:
-            if name in self._offered:
-                return script(name, self._describe(*self._offered[name]))
-            if name in self._tokenizers:
-                return script(name, self._tokenizers[name])
-            if name in self._weights:
-                return script(name, self._part_of(self._weights[name], name))
+            return script(name, self._parts[name]())
         except (UserError, OSError) as error:
             return script(name, None, _sentence(error))
-        return None
 
     def trace(self, text: str) -> dict[str, Any]:
         """Where a text stands in the training text, as JSON; or the `problem`."""
@@ -152,7 +146,7 @@ class Pages:
         """The epochs of a model as the page knows them."""
         for number in range(1, offer.epochs + 1) if offer.epochs else [0]:
             part = self._part(offer, number)
-            self._offered[part] = (offer, number)
+            self._parts[part] = functools.partial(self._describe, offer, number)
             yield {"number": number or None, "name": offer.name_of(number), "part": part}
 
     def _part(self, offer: Offer, epoch: int) -> str:
@@ -182,7 +176,8 @@ class Pages:
     def _describe(self, offer: Offer, epoch: int) -> str:
         checkpoint = self.models.find(offer, epoch)
         packed = self._read(checkpoint)
-        self._weights |= dict.fromkeys(packed.parts, checkpoint)
+        for name in packed.parts:
+            self._parts[name] = functools.partial(self._part_of, checkpoint, name)
         return packed.description()
 
     def _part_of(self, checkpoint: FoundModel, name: str) -> str:
@@ -196,7 +191,7 @@ class Pages:
         with self._lock:
             version = _version(checkpoint.folder / WEIGHTS, checkpoint.tokenizer)
             packed, tokenizer = self._packed(checkpoint, version)
-            self._tokenizers[packed.tokenizer] = tokenizer
+            self._parts[packed.tokenizer] = lambda: tokenizer
             return packed
 
 
