@@ -81,7 +81,7 @@ def add_arguments(parser: Parser) -> None:
 
 def run(options: argparse.Namespace) -> None:
     """Print the comparison and write the page."""
-    from tokenmill.runs.comparison import Comparison, find_all, find_epochs  # noqa: PLC0415 (pydantic)
+    from tokenmill.runs.comparison import Comparison, find_all, find_epochs
 
     if options.all:
         if options.names:
@@ -143,7 +143,7 @@ def _column(epoch: "ComparedEpoch") -> dict[str, Any]:
 
 def render_page(comparison: "Comparison") -> str:
     """Render the whole page."""
-    from tokenmill.reports.page import render  # noqa: PLC0415 (jinja2)
+    from tokenmill.reports.page import render
 
     drawn = comparison.runs[: len(COLOURS) * STROKES]
     return render(
@@ -204,7 +204,7 @@ def _validation(runs: "Sequence[ComparedRun]") -> Chart:
 
 def _training(runs: "Sequence[ComparedRun]") -> Chart:
     """A chart of the training loss by the tokens read, with a line for each run."""
-    from tokenmill.reports.run_report import means  # noqa: PLC0415 (pydantic)
+    from tokenmill.reports.run_report import means
 
     series = []
     for number, run in enumerate(runs):

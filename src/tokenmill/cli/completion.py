@@ -29,7 +29,7 @@ def add_arguments(parser: Parser) -> None:
 
 def run(options: argparse.Namespace) -> None:
     """Print the completion script."""
-    import shtab  # noqa: PLC0415 (0.1 s that no other command needs)
+    import shtab
 
     paths = {"FILE": shtab.FILE, "FOLDER": shtab.DIRECTORY}
     parser = build_parser()

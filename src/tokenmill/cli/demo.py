@@ -61,8 +61,8 @@ def add_arguments(parser: Parser) -> None:
 def run(options: argparse.Namespace) -> None:
     """Check that there is something to serve, then serve."""
     set_wait_policy()
-    from tokenmill.core.params import PARAMS_FILE  # noqa: PLC0415 (pydantic, as the next one)
-    from tokenmill.demo.models import Models  # noqa: PLC0415
+    from tokenmill.core.params import PARAMS_FILE
+    from tokenmill.demo.models import Models
 
     root = Path()
     evaluate = evaluate_params(root)
@@ -79,8 +79,8 @@ def run(options: argparse.Namespace) -> None:
 def _examples(root: Path, evaluate: "EvaluateParams | None") -> list[dict[str, Any]]:
     """The page's examples where there is no report: the prompts in params.yaml, otherwise those
     that the last evaluation chose."""
-    from tokenmill.evaluation.results import read_evaluation  # noqa: PLC0415 (pydantic)
-    from tokenmill.publish.talk import questions_of  # noqa: PLC0415
+    from tokenmill.evaluation.results import read_evaluation
+    from tokenmill.publish.talk import questions_of
 
     if evaluate is None:
         return []
@@ -97,9 +97,9 @@ def _examples(root: Path, evaluate: "EvaluateParams | None") -> list[dict[str, A
 def _serve(
     options: argparse.Namespace, models: "Models", evaluate: "EvaluateParams | None"
 ) -> None:
-    from tokenmill.cli.trace import open_tracer  # noqa: PLC0415
-    from tokenmill.demo import server  # noqa: PLC0415
-    from tokenmill.demo.pages import Pages  # noqa: PLC0415
+    from tokenmill.cli.trace import open_tracer
+    from tokenmill.demo import server
+    from tokenmill.demo.pages import Pages
 
     with contextlib.closing(server.bound(options.host, options.port)) as listener:
         examples = _examples(models.root, evaluate)

@@ -77,9 +77,9 @@ def run(options: argparse.Namespace) -> None:
 
 def _show_store(url: str, *, remove: bool) -> None:
     """List what is missing and what is unused in a store, or remove what is unused."""
-    from tokenmill.doctor.environment import check_running  # noqa: PLC0415 (pydantic)
-    from tokenmill.doctor.store import compare, configured_store  # noqa: PLC0415 (DVC)
-    from tokenmill.formats.store import Store  # noqa: PLC0415 (fsspec)
+    from tokenmill.doctor.environment import check_running
+    from tokenmill.doctor.store import compare, configured_store
+    from tokenmill.formats.store import Store
 
     url = url or configured_store()
     store = Store(url)
@@ -109,7 +109,7 @@ def _show_store(url: str, *, remove: bool) -> None:
 
 
 def _about_unread(commits: Sequence[str]) -> str:
-    from tokenmill.doctor.environment import few  # noqa: PLC0415 (pydantic)
+    from tokenmill.doctor.environment import few
 
     names = few([commit[:12] for commit in commits])
     return (
@@ -126,12 +126,12 @@ def _shards(sizes: dict[str, int]) -> str:
 
 def _findings(root: Path, *, deep: bool) -> Iterator["Finding"]:
     """Limits first: below some of them nothing else can be imported."""
-    from tokenmill.doctor.limits import check_limits  # noqa: PLC0415 (pydantic)
+    from tokenmill.doctor.limits import check_limits
 
     limits = list(check_limits(root))
     yield from limits
     if not any(finding.fix == "ulimit -v unlimited" for finding in limits):
-        from tokenmill.doctor.checks import run_checks  # noqa: PLC0415 (DVC and PyTorch)
+        from tokenmill.doctor.checks import run_checks
 
         yield from run_checks(root, deep=deep)
 

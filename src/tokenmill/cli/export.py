@@ -75,7 +75,7 @@ def add_arguments(parser: Parser) -> None:
 def run(options: argparse.Namespace) -> None:
     """Find the model, write its folder, and upload it if asked. A folder that already holds this
     model is uploaded as it is."""
-    from tokenmill.runs.export import CARD, export, files_of, is_export_of, record_of  # noqa: PLC0415
+    from tokenmill.runs.export import CARD, export, files_of, is_export_of, record_of
 
     if options.public and options.push is None:
         raise UserError("--public is for --push OWNER/NAME.")
@@ -117,8 +117,8 @@ def license_of(card: Path) -> str | None:
     Raises:
         UserError: what stands above the card's text is no YAML.
     """
-    import yaml  # noqa: PLC0415 (only here)
-    from huggingface_hub import metadata_load  # noqa: PLC0415 (half a second)
+    import yaml
+    from huggingface_hub import metadata_load
 
     try:
         name = (metadata_load(card) or {}).get("license")
@@ -153,8 +153,8 @@ def client(name: str) -> "HfApi":
     Raises:
         UserError: the name of the repository is malformed, or there is no token.
     """
-    from huggingface_hub import HfApi, get_token  # noqa: PLC0415
-    from huggingface_hub.utils import HFValidationError, validate_repo_id  # noqa: PLC0415
+    from huggingface_hub import HfApi, get_token
+    from huggingface_hub.utils import HFValidationError, validate_repo_id
 
     try:
         validate_repo_id(name)
@@ -181,8 +181,8 @@ def push(api: "HfApi", folder: Path, files: list[str], name: str, *, public: boo
         UserError: the hub does not answer or refuses, or the repository is public and `public` is
             false.
     """
-    from huggingface_hub import CommitOperationAdd  # noqa: PLC0415
-    from huggingface_hub.utils import logging  # noqa: PLC0415
+    from huggingface_hub import CommitOperationAdd
+    from huggingface_hub.utils import logging
 
     logging.set_verbosity_error()  # its warnings hold text of the server
     try:

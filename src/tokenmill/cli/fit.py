@@ -62,7 +62,7 @@ def run(options: argparse.Namespace) -> None:
     """Print the proposal and its difference from params.yaml, then write the file if the user
     agrees."""
     set_wait_policy()
-    from tokenmill.planning.plan import gpu_timer, known_hardware  # noqa: PLC0415 (PyTorch)
+    from tokenmill.planning.plan import gpu_timer, known_hardware
 
     params = params_for(options.path)
     price = options.price_per_hour or params.runtime.cost.price_per_hour
@@ -83,8 +83,8 @@ def run(options: argparse.Namespace) -> None:
 
 def params_for(path: str | None) -> "AllParams":
     """The parameters of this project with the text at `path` as `data.raw`, if there is one."""
-    from tokenmill.core.params import PARAMS_FILE  # noqa: PLC0415 (pydantic)
-    from tokenmill.schema import check_all  # noqa: PLC0415
+    from tokenmill.core.params import PARAMS_FILE
+    from tokenmill.schema import check_all
 
     params = check_all()
     if path is None:
@@ -95,7 +95,7 @@ def params_for(path: str | None) -> "AllParams":
 def as_raw(path: str) -> str:
     """A path as `data.raw` has it: relative to this project if it is in it, else absolute. A URL
     stays as it is."""
-    from tokenmill.core.params import is_url  # noqa: PLC0415 (pydantic)
+    from tokenmill.core.params import is_url
 
     if is_url(path):
         return path
@@ -119,8 +119,8 @@ def propose(
         price: of an hour, in `runtime.cost.currency`.
         where: the name of the hardware.
     """
-    from tokenmill.planning.benchmark import step_timer  # noqa: PLC0415 (PyTorch)
-    from tokenmill.planning.fit import Corpus, fit  # noqa: PLC0415
+    from tokenmill.planning.benchmark import step_timer
+    from tokenmill.planning.fit import Corpus, fit
 
     if sys.stderr.isatty():
         timing = "" if step_seconds else " and timing steps of some models"

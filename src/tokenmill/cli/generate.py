@@ -118,7 +118,7 @@ def add_model_arguments(parser: Parser) -> None:
 
 def model_of(options: argparse.Namespace) -> "FoundModel":
     """The model that these options name."""
-    from tokenmill.runs.find import find_model  # noqa: PLC0415 (pydantic)
+    from tokenmill.runs.find import find_model
 
     which = {name: getattr(options, name) for name in ("epoch", "rev", "model", "tokenizer")}
     return find_model(Path(), **which)
@@ -127,11 +127,11 @@ def model_of(options: argparse.Namespace) -> "FoundModel":
 def run(options: argparse.Namespace) -> None:
     """Answer the question or continue the text. Without either, answer what comes from stdin."""
     set_wait_policy()
-    import torch  # noqa: PLC0415 (seconds; so for the imports that follow)
+    import torch
 
-    from tokenmill.evaluation.sampling import Sampling  # noqa: PLC0415
-    from tokenmill.model.gpt import parameter_count  # noqa: PLC0415
-    from tokenmill.runs.writer import Writer  # noqa: PLC0415
+    from tokenmill.evaluation.sampling import Sampling
+    from tokenmill.model.gpt import parameter_count
+    from tokenmill.runs.writer import Writer
 
     if options.prompt is not None and options.text is not None:
         raise UserError("give either a question or --text, not both.")
@@ -163,8 +163,8 @@ def run(options: argparse.Namespace) -> None:
 
 def evaluate_params(root: Path) -> "EvaluateParams | None":
     """The section `evaluate` of the project at `root`; None outside a project."""
-    from tokenmill.core.params import PARAMS_FILE, Section, load  # noqa: PLC0415 (pydantic)
-    from tokenmill.evaluation.prompts import EvaluateParams  # noqa: PLC0415
+    from tokenmill.core.params import PARAMS_FILE, Section, load
+    from tokenmill.evaluation.prompts import EvaluateParams
 
     class Params(Section):
         evaluate: EvaluateParams
@@ -174,7 +174,7 @@ def evaluate_params(root: Path) -> "EvaluateParams | None":
 
 def default_sampling(evaluate: "EvaluateParams | None") -> "Sampling":
     """The default sampling. Outside a project it takes the likeliest tokens."""
-    from tokenmill.evaluation.sampling import Sampling  # noqa: PLC0415 (pydantic)
+    from tokenmill.evaluation.sampling import Sampling
 
     return Sampling.of(evaluate) if evaluate else Sampling(max_new_tokens=TOKENS_WITHOUT_PARAMS)
 
@@ -216,7 +216,7 @@ def _show_trace(stream: "Stream", tracer: "Tracer | None") -> None:
 def _chat(writer: "Writer", sampling: "Sampling", tracer: "Tracer | None", *, name: str) -> None:
     """Chat until the user leaves. Lines have a history; Ctrl-C stops an answer, not the program."""
     with contextlib.suppress(ImportError):
-        import readline  # noqa: F401, PLC0415 (importing it gives `input` editing and history)
+        import readline  # noqa: F401 (importing it gives `input` editing and history)
     note(f"{name}; {CHAT_HELP}")
     messages: list[dict[str, str]] = []
     while (line := _read_line()) is not None:

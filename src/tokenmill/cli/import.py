@@ -65,7 +65,7 @@ def add_arguments(parser: Parser) -> None:
 
 def run(options: argparse.Namespace) -> None:
     """Check the model, write its folder, let DVC track it, and say what to type next."""
-    from tokenmill.runs.find import find_model  # noqa: PLC0415 (pydantic)
+    from tokenmill.runs.find import find_model
 
     if not Path(".dvc").is_dir():
         raise UserError(f"{Path.cwd()} is no project; run the command in the project's root.")
@@ -142,11 +142,10 @@ def adopt(checkpoint: "FoundModel", target: Path) -> "ModelConfig":
         UserError: `target` is taken, a file is missing or damaged, or training cannot start from
             the model.
     """
-    # PyTorch alone takes seconds
-    from tokenmill.formats.records import read_record  # noqa: PLC0415
-    from tokenmill.formats.tokenizer import parse_tokenizer  # noqa: PLC0415
-    from tokenmill.model.huggingface import load_model, model_of, save_weights  # noqa: PLC0415
-    from tokenmill.model.manifest import CONFIG, WEIGHTS  # noqa: PLC0415
+    from tokenmill.formats.records import read_record
+    from tokenmill.formats.tokenizer import parse_tokenizer
+    from tokenmill.model.huggingface import load_model, model_of, save_weights
+    from tokenmill.model.manifest import CONFIG, WEIGHTS
 
     if os.path.lexists(target):
         raise UserError(f"{target} exists; give another --name, or remove it and {target}.dvc.")
@@ -179,7 +178,7 @@ def adopt(checkpoint: "FoundModel", target: Path) -> "ModelConfig":
 
 
 def _check_finite(model: "GPT", path: Path) -> None:
-    from tokenmill.model.huggingface import hf_name  # noqa: PLC0415 (PyTorch)
+    from tokenmill.model.huggingface import hf_name
 
     for name, parameter in model.named_parameters():
         if not parameter.isfinite().all():
@@ -189,10 +188,10 @@ def _check_finite(model: "GPT", path: Path) -> None:
 
 
 def _gpt2_config(path: Path) -> "ModelConfig":
-    from pydantic import ValidationError  # noqa: PLC0415 (and the next two load it)
+    from pydantic import ValidationError
 
-    from tokenmill.formats.records import read_record  # noqa: PLC0415
-    from tokenmill.model.config import ModelConfig  # noqa: PLC0415
+    from tokenmill.formats.records import read_record
+    from tokenmill.model.config import ModelConfig
 
     published = read_record(path, PublishedGPT2, way_out=WAY_OUT)
     if differences := published.differences():
@@ -218,8 +217,8 @@ def _gpt2_config(path: Path) -> "ModelConfig":
 def _gpt2_weights(path: Path) -> dict[str, "Tensor"]:
     """The weights under the names of `GPT2LMHeadModel`, with a head of its own instead of the
     embedding's weights."""
-    from tokenmill.model.gpt import model_class  # noqa: PLC0415 (PyTorch)
-    from tokenmill.model.huggingface import read_weights  # noqa: PLC0415
+    from tokenmill.model.gpt import model_class
+    from tokenmill.model.huggingface import read_weights
 
     if not path.exists():
         raise UserError(
@@ -245,8 +244,8 @@ def _gpt2_weights(path: Path) -> dict[str, "Tensor"]:
 def _with_turns(backend: "Tokenizer", file: Path, config: "ModelConfig") -> "ModelConfig":
     """Add the special tokens of turns to the tokenizer of `file`, and return the model's
     configuration with room for them."""
-    from tokenmill.formats.chat import TURN_TOKENS  # noqa: PLC0415
-    from tokenmill.formats.tokenizer import add_special_tokens  # noqa: PLC0415 (pydantic)
+    from tokenmill.formats.chat import TURN_TOKENS
+    from tokenmill.formats.tokenizer import add_special_tokens
 
     _check_size(backend, file, config)
     add_special_tokens(backend, TURN_TOKENS.values())
@@ -255,7 +254,7 @@ def _with_turns(backend: "Tokenizer", file: Path, config: "ModelConfig") -> "Mod
 
 def _with_rows(tensors: dict[str, "Tensor"], added: int) -> dict[str, "Tensor"]:
     """The weights with `added` more rows of embedding and head, each the mean of the other rows."""
-    import torch  # noqa: PLC0415 (seconds)
+    import torch
 
     for name in (EMBEDDING, HEAD):
         rows = tensors.get(name)
@@ -268,7 +267,7 @@ def _with_rows(tensors: dict[str, "Tensor"], added: int) -> dict[str, "Tensor"]:
 
 def _read_backend(file: Path) -> "Tokenizer":
     """A tokenizer.json as `tokenizers` writes it today, without truncation and padding."""
-    from tokenizers import Tokenizer  # noqa: PLC0415 (only where a model is read)
+    from tokenizers import Tokenizer
 
     try:
         backend = Tokenizer.from_buffer(read_bytes(file))

@@ -67,8 +67,8 @@ def _holds(path: Path, text: str) -> bool:
 
 def reference(path: Path = Path("params.yaml")) -> str:
     """The whole reference as Markdown, with the values in a file as the defaults."""
-    from tokenmill.core.params import read_yaml  # noqa: PLC0415 (pydantic)
-    from tokenmill.schema import AllParams, check_all  # noqa: PLC0415
+    from tokenmill.core.params import read_yaml
+    from tokenmill.schema import AllParams, check_all
 
     check_all(path)
     values = read_yaml(path)
@@ -89,8 +89,8 @@ def explain(name: str) -> None:
     Raises:
         UserError: there is no such parameter; the nearest one is named.
     """
-    from tokenmill.core.params import PARAMS_FILE, read_yaml  # noqa: PLC0415 (pydantic)
-    from tokenmill.schema import AllParams, check_all  # noqa: PLC0415
+    from tokenmill.core.params import PARAMS_FILE, read_yaml
+    from tokenmill.schema import AllParams, check_all
 
     check_all()
     values = read_yaml(PARAMS_FILE)

@@ -82,8 +82,8 @@ def add_arguments(parser: Parser) -> None:
 def run(options: argparse.Namespace) -> None:
     """Print the plan of the project in the current folder."""
     set_wait_policy()
-    from tokenmill.core.params import PARAMS_FILE  # noqa: PLC0415 (pydantic)
-    from tokenmill.planning.plan import UTILISATION, plan_training  # noqa: PLC0415 (PyTorch)
+    from tokenmill.core.params import PARAMS_FILE
+    from tokenmill.planning.plan import UTILISATION, plan_training
 
     preset = read_preset(options.preset) if options.preset else None
     utilisation = options.utilisation or UTILISATION
@@ -157,7 +157,7 @@ def _record(plan: "Plan", utilisation: float) -> dict[str, Any]:
 
 
 def _print_facts(plan: "Plan") -> None:
-    from tokenmill.formats.mixture import seen_in_words  # noqa: PLC0415 (pydantic)
+    from tokenmill.formats.mixture import seen_in_words
 
     work = plan.work
     config = plan.work.config
@@ -191,7 +191,7 @@ def _print_facts(plan: "Plan") -> None:
 def _verdict(plan: "Plan") -> str:
     """A sentence about whether the text is enough for the model. More training than is best may pay
     off for a small model, because it is cheap to use."""
-    from tokenmill.planning.fit import ENOUGH, REPEATS  # noqa: PLC0415 (PyTorch)
+    from tokenmill.planning.fit import ENOUGH, REPEATS
 
     learned = plan.work.tokens_per_epoch * plan.work.train.epochs
     seen = learned / plan.parameters
@@ -212,9 +212,9 @@ def _verdict(plan: "Plan") -> str:
 
 def _memory(plan: "Plan") -> "dict[str, Memory]":
     """The memory of one device that takes a whole batch at a time, by the precision of products."""
-    import torch  # noqa: PLC0415 (seconds)
+    import torch
 
-    from tokenmill.training.size import memory  # noqa: PLC0415 (PyTorch)
+    from tokenmill.training.size import memory
 
     train = plan.work.train
     return {

@@ -81,7 +81,7 @@ def names() -> list[str]:
 
 def read_preset(name: str) -> Preset:
     """The preset `name`, with the values of `default` that it does not change."""
-    from tokenmill.core.params import dotted  # noqa: PLC0415 (pydantic)
+    from tokenmill.core.params import dotted
 
     content = yaml.safe_load((FOLDER / f"{name}.yaml").read_text(encoding="utf-8"))
     below = {} if name == DEFAULT else read_preset(DEFAULT).values
@@ -109,8 +109,8 @@ def run(options: argparse.Namespace) -> None:
 
 
 def _print_presets(root: Path) -> None:
-    from tokenmill.core.params import PARAMS_FILE  # noqa: PLC0415 (pydantic)
-    from tokenmill.planning.plan import UTILISATION, plan_training  # noqa: PLC0415 (PyTorch)
+    from tokenmill.core.params import PARAMS_FILE
+    from tokenmill.planning.plan import UTILISATION, plan_training
 
     rows = [("preset", "parameters", "tokens x epochs", f"on an {GPU}", "about")]
     for name in names():
@@ -134,7 +134,7 @@ def offer(values: Mapping[str, Any], name: str, *, yes: bool) -> bool:
     Raises:
         UserError: params.yaml cannot be read, or something in it stays wrong with these values.
     """
-    from tokenmill.core.params import PARAMS_FILE  # noqa: PLC0415 (pydantic)
+    from tokenmill.core.params import PARAMS_FILE
 
     params_with(values, PARAMS_FILE)
     before = read_bytes(PARAMS_FILE).decode("utf-8")
@@ -174,8 +174,8 @@ def params_with(
 ) -> "AllParams":
     """The parameters in a file with other values by their dotted names, and then with each
     `NAME=VALUE` of `overrides`. Nothing is written."""
-    from tokenmill.core.params import read_yaml, validate  # noqa: PLC0415 (pydantic)
-    from tokenmill.schema import AllParams  # noqa: PLC0415
+    from tokenmill.core.params import read_yaml, validate
+    from tokenmill.schema import AllParams
 
     content = read_yaml(path)
     for name, value in values.items():
@@ -194,7 +194,7 @@ def text_with(values: Mapping[str, Any], path: Path) -> str:
         UserError: the file cannot be read, lacks one of the names, or repeats a part of itself that
             has one of them.
     """
-    from tokenmill.core.params import parse_yaml, read_yaml  # noqa: PLC0415 (pydantic)
+    from tokenmill.core.params import parse_yaml, read_yaml
 
     wanted = read_yaml(path)
     text = read_bytes(path).decode("utf-8")
@@ -252,7 +252,7 @@ def _only_comment(found: re.Match[str]) -> str:
 
 def _places(text: str) -> dict[str, _Place]:
     """The places of all values in a YAML text, by their dotted names."""
-    from ruamel.yaml import YAML, events  # noqa: PLC0415 (completion needs only the names)
+    from ruamel.yaml import YAML, events
 
     found: dict[str, _Place] = {}
     stream: Iterator[Any] = YAML(typ="safe", pure=True).parse(text)
@@ -280,7 +280,7 @@ def _places(text: str) -> dict[str, _Place]:
 
 def _written(value: Any) -> str:
     """A value as `dvc exp run -S` writes it; nothing for null."""
-    from ruamel.yaml import YAML  # noqa: PLC0415
+    from ruamel.yaml import YAML
 
     writer = YAML()
     writer.width = sys.maxsize
@@ -300,7 +300,7 @@ def _known(content: Any, name: str, path: Path) -> tuple[dict[str, Any], str]:
 def apply_override(content: dict[str, Any], text: str) -> None:
     """Put an override such as `model.n_layer=12`, as in `dvc exp run -S`, into the content of
     params.yaml."""
-    from tokenmill.core.params import yaml_value  # noqa: PLC0415 (pydantic)
+    from tokenmill.core.params import yaml_value
 
     name, equals, value = text.partition("=")
     section, key = _innermost(content, name)
@@ -322,7 +322,7 @@ def _innermost(content: Any, name: str) -> tuple[dict[str, Any] | None, str]:
 
 def is_own_text_at_defaults(content: Mapping[str, Any]) -> bool:
     """Whether params.yaml combines the values made for the built-in text with another text."""
-    from tokenmill.core.params import dotted  # noqa: PLC0415 (pydantic)
+    from tokenmill.core.params import dotted
 
     here = dict(dotted(content))
     as_default = all(here.get(name) == value for name, value in read_preset(DEFAULT).values.items())

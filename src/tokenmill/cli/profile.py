@@ -132,7 +132,7 @@ def run(options: argparse.Namespace) -> None:
     set_wait_policy()
     # Otherwise PyTorch's profiler prints lines about itself
     os.environ.setdefault("KINETO_LOG_LEVEL", "99")
-    from tokenmill.schema import check_all  # noqa: PLC0415 (pydantic)
+    from tokenmill.schema import check_all
 
     refuse_other(options.trace)
     result = _profile(check_all(), steps=options.steps, trace=options.trace)
@@ -156,16 +156,16 @@ def refuse_other(trace: Path) -> None:
 def _profile(params: "AllParams", *, steps: int, trace: Path) -> Profile:
     """Train a fresh model for some steps and write their trace; no checkpoint is read or
     written."""
-    from torch.profiler import ProfilerActivity, profile  # noqa: PLC0415 (PyTorch)
+    from torch.profiler import ProfilerActivity, profile
 
-    from tokenmill.formats.token_file import open_tokens, read_metadata  # noqa: PLC0415
-    from tokenmill.model.config import ModelConfig  # noqa: PLC0415
-    from tokenmill.model.device import choose_compute, configure_process  # noqa: PLC0415
-    from tokenmill.model.sequences import place_tokens  # noqa: PLC0415
-    from tokenmill.planning.benchmark import StepBenchmark, product_rate, synchronize  # noqa: PLC0415
-    from tokenmill.training.compile import STEPS_TO_RECORD, choose_compilation  # noqa: PLC0415
-    from tokenmill.training.schedule import Workload  # noqa: PLC0415
-    from tokenmill.training.size import flops_per_token  # noqa: PLC0415
+    from tokenmill.formats.token_file import open_tokens, read_metadata
+    from tokenmill.model.config import ModelConfig
+    from tokenmill.model.device import choose_compute, configure_process
+    from tokenmill.model.sequences import place_tokens
+    from tokenmill.planning.benchmark import StepBenchmark, product_rate, synchronize
+    from tokenmill.training.compile import STEPS_TO_RECORD, choose_compilation
+    from tokenmill.training.schedule import Workload
+    from tokenmill.training.size import flops_per_token
 
     runtime = params.runtime
     metadata = read_metadata(paths.TOKENS)

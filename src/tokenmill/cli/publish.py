@@ -38,8 +38,8 @@ def add_arguments(parser: Parser) -> None:
 
 def run(options: argparse.Namespace) -> None:
     """Write the folder and say what is in it."""
-    from tokenmill.cli.generate import default_sampling, evaluate_params  # noqa: PLC0415 (pydantic)
-    from tokenmill.publish.site import INDEX, WEIGHTS, publish  # noqa: PLC0415 (loads PyTorch)
+    from tokenmill.cli.generate import default_sampling, evaluate_params
+    from tokenmill.publish.site import INDEX, WEIGHTS, publish
 
     epochs = publish(
         Path(),

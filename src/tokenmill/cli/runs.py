@@ -147,11 +147,11 @@ def ranked(runs: "pd.DataFrame", column: str, *, ascending: bool) -> "pd.DataFra
 def find_runs(root: Path, *, commits: int) -> "pd.DataFrame":
     """A row of COLUMNS for the workspace, for each of the newest `commits` that changed the model,
     and for every experiment."""
-    import pandas as pd  # noqa: PLC0415 (seconds, with DVC)
-    from dvc.api import exp_show  # noqa: PLC0415
-    from dvc.exceptions import DvcException  # noqa: PLC0415
-    from dvc.repo import Repo  # noqa: PLC0415
-    from dvc.scm import SCMError  # noqa: PLC0415
+    import pandas as pd
+    from dvc.api import exp_show
+    from dvc.exceptions import DvcException
+    from dvc.repo import Repo
+    from dvc.scm import SCMError
 
     logging.getLogger("dvc").setLevel(logging.ERROR)
     try:
@@ -192,7 +192,7 @@ def of_own_model(entry: dict[str, Any], root: Path) -> dict[str, Any]:
     """An entry of DVC with the model that `train` wrote last, where DVC shows what a later stage
     read, and without what was measured of another one: of a model of another text, or trained with
     other parameters than the entry's."""
-    from tokenmill.runs.dvc_lock import LOCK, Lock, lock_text, trained_with  # noqa: PLC0415 (pydantic)
+    from tokenmill.runs.dvc_lock import LOCK, Lock, lock_text, trained_with
 
     rev = None if entry["rev"] == "workspace" else entry["rev"]
     content = lock_text(root, rev)
@@ -236,7 +236,7 @@ def _without(entry: Mapping[str, Any], metrics: Collection[str]) -> dict[str, An
 
 def _note_damage(root: Path) -> None:
     """Say which metrics of the workspace are damaged. DVC leaves them out without a word."""
-    from tokenmill.formats.records import read_record  # noqa: PLC0415 (pydantic)
+    from tokenmill.formats.records import read_record
 
     for file in (paths.TRAIN_METRICS, paths.METRICS / "eval.json"):
         with contextlib.suppress(OSError):
@@ -314,7 +314,7 @@ def _model(entry: Mapping[str, Any]) -> str:
 def _changes(entry: Mapping[str, Any], base: Mapping[str, Any]) -> Iterator[str]:
     """Yield the parameters whose values differ from the base, as `model.n_layer=2`; only the name
     if the value is long."""
-    from tokenmill.schema import AllParams  # noqa: PLC0415 (pydantic)
+    from tokenmill.schema import AllParams
 
     if entry.get("data.raw") is None:  # DVC knows no parameter while it sets an experiment up
         return
@@ -327,8 +327,7 @@ def _changes(entry: Mapping[str, Any], base: Mapping[str, Any]) -> Iterator[str]
 
 def _times(entry: Mapping[str, Any], repo: "Repo", root: Path) -> dict[str, Any]:
     """The time and cost of training up to the last step of the run, if this machine knows them."""
-    # These modules load pydantic
-    from tokenmill.costs import COSTS, TIMING, find_times, read_costs, read_timing, spent  # noqa: PLC0415
+    from tokenmill.costs import COSTS, TIMING, find_times, read_costs, read_timing, spent
 
     run = _fingerprint(repo, _model(entry))
     if run is None:
@@ -345,8 +344,8 @@ def _times(entry: Mapping[str, Any], repo: "Repo", root: Path) -> dict[str, Any]
 
 def _fingerprint(repo: "Repo", model: str) -> str | None:
     """The fingerprint in the manifest of a model; None if DVC's cache does not have it."""
-    from tokenmill.formats.records import read_record  # noqa: PLC0415 (pydantic)
-    from tokenmill.model.manifest import MANIFEST  # noqa: PLC0415
+    from tokenmill.formats.records import read_record
+    from tokenmill.model.manifest import MANIFEST
 
     cached = repo.cache.local.oid_to_path
     unknown = "its times are not known"

@@ -57,11 +57,11 @@ def run(options: argparse.Namespace) -> None:
 
 def print_summary(*, as_json: bool = False) -> None:
     """Print the summary of the pipeline in the current folder."""
-    from tokenmill.costs import COSTS, find_times, publish_times, read_costs  # noqa: PLC0415
-    from tokenmill.formats import metrics  # noqa: PLC0415 (pydantic)
-    from tokenmill.model.manifest import read_manifest  # noqa: PLC0415
-    from tokenmill.runs.dvc_lock import read_own_evaluation  # noqa: PLC0415
-    from tokenmill.runs.under_way import unfinished  # noqa: PLC0415
+    from tokenmill.costs import COSTS, find_times, publish_times, read_costs
+    from tokenmill.formats import metrics
+    from tokenmill.model.manifest import read_manifest
+    from tokenmill.runs.dvc_lock import read_own_evaluation
+    from tokenmill.runs.under_way import unfinished
 
     if run := unfinished(Path()):
         if as_json:
@@ -112,7 +112,7 @@ def _has_git(root: Path) -> bool:
 
 def _record(evaluation: "Evaluation", costs: "Sequence[CostRow]") -> dict[str, Any]:
     """The summary of a finished run for programs."""
-    from tokenmill.formats import metrics  # noqa: PLC0415 (pydantic)
+    from tokenmill.formats import metrics
 
     clean = metrics.read_metrics(metrics.CleanMetrics)
     tokenizer = metrics.read_metrics(metrics.TokenizerMetrics)
@@ -207,7 +207,7 @@ def made_lines() -> list[tuple[str, str]]:
     Raises:
         UserError: a stage has not run yet.
     """
-    from tokenmill.formats import metrics  # noqa: PLC0415 (pydantic)
+    from tokenmill.formats import metrics
 
     clean = metrics.read_metrics(metrics.CleanMetrics)
     tokenizer = metrics.read_metrics(metrics.TokenizerMetrics)
@@ -235,9 +235,9 @@ def made_lines() -> list[tuple[str, str]]:
 
 def early_end_lines(train: "TrainedWith") -> list[tuple[str, str]]:
     """A line about how training ended, if not after its last epoch alone."""
-    from tokenmill.formats import metrics  # noqa: PLC0415 (pydantic)
-    from tokenmill.formats.records import read_rows  # noqa: PLC0415
-    from tokenmill.training.history import StepRow, early_end  # noqa: PLC0415
+    from tokenmill.formats import metrics
+    from tokenmill.formats.records import read_rows
+    from tokenmill.training.history import StepRow, early_end
 
     if not train.may_end_early:
         return []
@@ -248,7 +248,7 @@ def early_end_lines(train: "TrainedWith") -> list[tuple[str, str]]:
 
 def finetuned_lines(root: Path) -> list[tuple[str, str]]:
     """A sentence about the fine-tuned model of the project at `root`; none where there is none."""
-    from tokenmill.formats import metrics  # noqa: PLC0415 (pydantic)
+    from tokenmill.formats import metrics
 
     method = _finetuned_by(root)
     if method is None:
@@ -268,22 +268,22 @@ def finetuned_lines(root: Path) -> list[tuple[str, str]]:
 def _finetuned_by(root: Path) -> str | None:
     """The method of the finished fine-tuning of the model that params.yaml asks for, if there is
     one."""
-    from tokenmill.runs.dvc_lock import Lock  # noqa: PLC0415 (pydantic)
+    from tokenmill.runs.dvc_lock import Lock
 
     methods = _params(root).finetune.methods
     return methods[0] if methods and Lock.read(root).is_finetuned(methods[0], root) else None
 
 
 def _params(root: Path) -> "AllParams":
-    from tokenmill.core.params import PARAMS_FILE, load  # noqa: PLC0415 (pydantic)
-    from tokenmill.schema import AllParams  # noqa: PLC0415
+    from tokenmill.core.params import PARAMS_FILE, load
+    from tokenmill.schema import AllParams
 
     return load(AllParams, root / PARAMS_FILE)
 
 
 def warnings(evaluation: "Evaluation", root: Path) -> list[str]:
     """What the numbers of the project at `root` say that one may overlook, as sentences."""
-    from tokenmill.formats import metrics  # noqa: PLC0415 (pydantic)
+    from tokenmill.formats import metrics
 
     first = evaluation.epochs[0]
     frequencies = metrics.read_metrics(metrics.DataMetrics, root).unigram_bits_per_byte
@@ -311,7 +311,7 @@ def activation() -> Commands:
 
 def cost_lines(costs: "Sequence[CostRow]") -> list[tuple[str, str]]:
     """Lines with the known time and cost of all epochs and of each one; none for an empty table."""
-    from tokenmill.costs import NOTHING  # noqa: PLC0415 (pydantic)
+    from tokenmill.costs import NOTHING
 
     if not costs:
         return []
@@ -406,10 +406,10 @@ def status(root: Path) -> Status:
 def _inside(root: Path) -> Status:
     """The state of a project: a problem to fix, a run to wait for, or else what `dvc status`
     says."""
-    from tokenmill.doctor import dvc  # noqa: PLC0415 (DVC)
-    from tokenmill.doctor.environment import Project, check_running  # noqa: PLC0415 (pydantic)
-    from tokenmill.runs.under_way import unfinished  # noqa: PLC0415 (pydantic)
-    from tokenmill.schema import check_all, with_way_back  # noqa: PLC0415 (pydantic)
+    from tokenmill.doctor import dvc
+    from tokenmill.doctor.environment import Project, check_running
+    from tokenmill.runs.under_way import unfinished
+    from tokenmill.schema import check_all, with_way_back
 
     params = root / "params.yaml"
     try:
@@ -465,8 +465,8 @@ def _outdated(root: Path, stages: Sequence[str], *, fetch: str) -> Status:
 
 
 def _trained(root: Path) -> Status:
-    from tokenmill.doctor.environment import uncommitted  # noqa: PLC0415 (pydantic)
-    from tokenmill.evaluation.results import read_evaluation  # noqa: PLC0415 (pydantic)
+    from tokenmill.doctor.environment import uncommitted
+    from tokenmill.evaluation.results import read_evaluation
 
     evaluation = read_evaluation(root / paths.EVALUATION)
     last = evaluation.epochs[-1]
@@ -483,7 +483,7 @@ def _trained(root: Path) -> Status:
 
 def after_training(evaluation: "Evaluation", *, root: Path) -> Commands:
     """The commands for the evaluated model of the project at `root`."""
-    from tokenmill.core.params import PARAMS_FILE, read_yaml  # noqa: PLC0415 (pydantic)
+    from tokenmill.core.params import PARAMS_FILE, read_yaml
 
     params = _params(root)
     commands: Commands = []
@@ -504,7 +504,7 @@ def after_training(evaluation: "Evaluation", *, root: Path) -> Commands:
 
 def _training_on(root: Path, layers: int, *, epochs: int) -> Commands:
     """How to train another model and to train this one further, and how its epochs compare."""
-    from tokenmill.runs.find import is_of_workspace  # noqa: PLC0415 (pydantic)
+    from tokenmill.runs.find import is_of_workspace
 
     onwards = "continue training from here, not from scratch"
     if not _has_git(root):
@@ -534,7 +534,7 @@ def _asking(evaluation: "Evaluation") -> tuple[str, str]:
 
 
 def _asking_finetuned(root: Path) -> Commands:
-    from tokenmill.formats import metrics  # noqa: PLC0415 (pydantic)
+    from tokenmill.formats import metrics
 
     if _finetuned_by(root) is None:
         return []

@@ -85,9 +85,9 @@ def open_tracer(words: int | None) -> "Tracer":
     Args:
         words: the fewest words of a phrase; `trace.min_words` if it is None.
     """
-    from tokenmill.core.params import PARAMS_FILE, Section, load  # noqa: PLC0415 (pydantic)
-    from tokenmill.evaluation.trace import Tracer  # noqa: PLC0415
-    from tokenmill.tokens.params import TraceParams  # noqa: PLC0415
+    from tokenmill.core.params import PARAMS_FILE, Section, load
+    from tokenmill.evaluation.trace import Tracer
+    from tokenmill.tokens.params import TraceParams
 
     class Params(Section):
         trace: TraceParams
@@ -99,12 +99,12 @@ def open_tracer(words: int | None) -> "Tracer":
 def as_cleaned(text: str) -> str:
     """A text that somebody types as `clean` writes it in the project in the current folder; outside
     a project, or if nothing would be left of it, as it stands."""
-    from tokenmill.core.params import typed_mode  # noqa: PLC0415 (pydantic)
+    from tokenmill.core.params import typed_mode
 
     is_clean = text.isascii() and text.isprintable() and "  " not in text
     if is_clean or (mode := typed_mode(Path())) == "none":
         return text
-    from tokenmill.normalize import normalize_typed  # noqa: PLC0415 (polars)
+    from tokenmill.normalize import normalize_typed
 
     cleaned = normalize_typed(text, mode)
     return cleaned if cleaned.strip() else text

@@ -95,7 +95,7 @@ def found(name: str | None, screen: Console, *, once: bool) -> "Watched":
     Raises:
         UserError: no training is under way, and none will come.
     """
-    from tokenmill.doctor.environment import check_running  # noqa: PLC0415 (pydantic)
+    from tokenmill.doctor.environment import check_running
 
     is_said = False
     at_work = -math.inf
@@ -190,7 +190,7 @@ class Watched:
     def look(self) -> bool:
         """Read the files of the training again. The result is False if there are none, or no
         longer."""
-        from tokenmill.runs.under_way import all_under_way  # noqa: PLC0415 (pydantic)
+        from tokenmill.runs.under_way import all_under_way
 
         found = [one for one in all_under_way(self.root) if self.name in (None, one.name)]
         if hasattr(self, "now"):  # stay with this training, even if another one begins
@@ -240,7 +240,7 @@ class Watched:
 
     def chart(self) -> "Chart | None":
         """A chart of both losses by step; None before the first rows."""
-        from tokenmill.reports.run_report import losses_by_step  # noqa: PLC0415 (jinja2)
+        from tokenmill.reports.run_report import losses_by_step
 
         return losses_by_step(self.now.steps, self.now.validations) if self.now.steps else None
 
@@ -276,7 +276,7 @@ class Watched:
 
     def write_page(self, *, reloads: bool) -> Path:
         """Write the page, which reloads itself or says of when it is; return its path."""
-        from tokenmill.reports.page import render  # noqa: PLC0415 (jinja2)
+        from tokenmill.reports.page import render
 
         path = self.root / PAGE
         sentence = self.sentence(steps=False)
@@ -296,15 +296,15 @@ class Watched:
 
 def newest_answers(project: Path, weights: Path, tokenizer_file: Path) -> list[tuple[str, str]]:
     """The fixed prompts of `project`, and the answers of these weights to them."""
-    import torch  # noqa: PLC0415 (seconds; so for the imports that follow)
+    import torch
 
-    from tokenmill.core.params import PARAMS_FILE, load  # noqa: PLC0415
-    from tokenmill.evaluation.evaluate import continuation  # noqa: PLC0415
-    from tokenmill.evaluation.prompts import EvaluateSections, chosen_prompts, encode_prompts  # noqa: PLC0415
-    from tokenmill.evaluation.sampling import Sampling  # noqa: PLC0415
-    from tokenmill.formats.raw_text import raw_text  # noqa: PLC0415
-    from tokenmill.formats.tokenizer import read_tokenizer  # noqa: PLC0415
-    from tokenmill.model.huggingface import load_model  # noqa: PLC0415
+    from tokenmill.core.params import PARAMS_FILE, load
+    from tokenmill.evaluation.evaluate import continuation
+    from tokenmill.evaluation.prompts import EvaluateSections, chosen_prompts, encode_prompts
+    from tokenmill.evaluation.sampling import Sampling
+    from tokenmill.formats.raw_text import raw_text
+    from tokenmill.formats.tokenizer import read_tokenizer
+    from tokenmill.model.huggingface import load_model
 
     torch.set_num_threads(1)  # the training needs the others
     params = load(EvaluateSections, project / PARAMS_FILE)
