@@ -90,6 +90,21 @@ def test_marks_without_an_expectation_are_no_score():
     assert str(evaluation.score(last, "held_out")) == "–"
 
 
+@pytest.mark.parametrize(
+    ("val_loss", "bits_per_byte", "named"),
+    [(3.1, 1.4, []), (3.1, 2.1, ["2.1000"]), (3.9, 1.4, ["3.90"]), (3.9, 2.1, ["2.1000", "3.90"])],
+)
+def test_warnings_come_where_the_losses_say_so(
+    val_loss: float, bits_per_byte: float, named: list[str]
+):
+    usual: dict[str, Any] = {"perplexity": 1, "answers": []}
+    first = EpochResult(epoch=1, train_loss=3.0, val_loss=val_loss, bits_per_byte=9.0, **usual)
+    last = EpochResult(epoch=2, train_loss=1.0, val_loss=9.0, bits_per_byte=bits_per_byte, **usual)
+    found = Evaluation(questions=[], epochs=[first, last]).warnings(2.0)
+    assert len(found) == len(named)
+    assert all(number in sentence for number, sentence in zip(named, found, strict=True))
+
+
 def test_evaluation_is_read_back_or_refused(tmp_path: Path):
     path = tmp_path / "evaluation.json"
     write_json(path, TWO_EPOCHS.model_dump())

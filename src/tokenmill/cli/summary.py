@@ -22,7 +22,7 @@ from tokenmill.core import paths
 from tokenmill.core.errors import UserError
 from tokenmill.display import amounts, console, print_columns, print_record, shortened
 from tokenmill.words.units import counted, perplexity
-from tokenmill.words.warnings import training_warnings, unfit_tokenizer
+from tokenmill.words.warnings import unfit_tokenizer
 
 if TYPE_CHECKING:
     from tokenmill.costs import CostRow
@@ -285,14 +285,8 @@ def warnings(evaluation: "Evaluation", root: Path) -> list[str]:
     """What the numbers of the project at `root` say that one may overlook, as sentences."""
     from tokenmill.formats import metrics
 
-    first = evaluation.epochs[0]
     frequencies = metrics.read_metrics(metrics.DataMetrics, root).unigram_bits_per_byte
-    found = training_warnings(
-        train_loss=first.train_loss,
-        val_loss=first.val_loss,
-        bits_per_byte=evaluation.epochs[-1].bits_per_byte,
-        frequencies=frequencies,
-    )
+    found = evaluation.warnings(frequencies)
     if _finetuned_by(root):
         chats = metrics.read_metrics(metrics.FinetunedTrainMetrics, root)
         text = metrics.read_metrics(metrics.TokenizerMetrics, root).bytes_per_token

@@ -10,6 +10,7 @@ from tokenmill.core.files import rounded
 from tokenmill.core.params import Finite, Section
 from tokenmill.formats.records import read_record
 from tokenmill.words.units import counted
+from tokenmill.words.warnings import unlike_training, worse_than_frequencies
 
 Mark: TypeAlias = Literal["seen", "held_out"]
 
@@ -164,6 +165,16 @@ class Evaluation(Section):
             for name, score in scores.items()
             if score.asked
         }
+
+    def warnings(self, frequencies: float) -> list[str]:
+        """What the losses say that one may overlook, as sentences. `frequencies` are the bits per
+        byte of a model that knows only the frequencies of tokens."""
+        first, last = self.epochs[0], self.epochs[-1]
+        found = (
+            worse_than_frequencies(last.bits_per_byte, frequencies),
+            unlike_training(first.train_loss, first.val_loss),
+        )
+        return [sentence for sentence in found if sentence]
 
 
 def read_evaluation(path: Path) -> Evaluation:

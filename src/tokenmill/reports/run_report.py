@@ -27,7 +27,6 @@ from tokenmill.reports.data_report import documents_by_reason, kept_and_dropped,
 from tokenmill.reports.page import flat, render, signed
 from tokenmill.training.history import EpochRow, StepRow, ValidationRow, early_end
 from tokenmill.training.schedule import Workload
-from tokenmill.words.warnings import training_warnings
 
 
 @dataclass(frozen=True)
@@ -234,7 +233,7 @@ def render_run_report(run: RunRecord) -> str:
         first=evaluation.epochs[0],
         last=evaluation.epochs[-1],
         verdict=verdict(evaluation),
-        warnings=_warnings(run),
+        warnings=evaluation.warnings(run.unigram_bits_per_byte),
         groups=_groups(run),
         prompts=_prompts(evaluation),
         losses_by_epoch=_losses_by_epoch(evaluation),
@@ -251,17 +250,6 @@ def render_run_report(run: RunRecord) -> str:
             for name, section in (("model", run.manifest.model), ("train", run.manifest.train))
         ],
         seen_in_all=sum(one.seen for one in run.seen),
-    )
-
-
-def _warnings(run: RunRecord) -> list[str]:
-    first = run.evaluation.epochs[0]
-    last = run.evaluation.epochs[-1]
-    return training_warnings(
-        train_loss=first.train_loss,
-        val_loss=first.val_loss,
-        bits_per_byte=last.bits_per_byte,
-        frequencies=run.unigram_bits_per_byte,
     )
 
 

@@ -13,25 +13,9 @@ sample reached 0.46 to 0.75 on chats, speeches, plays and code; those of chats a
 0.71 to 1.1 on each other's text and on speeches."""
 
 
-def training_warnings(
-    *, train_loss: float, val_loss: float, bits_per_byte: float, frequencies: float
-) -> list[str]:
-    """The warnings about a training.
-
-    Args:
-        train_loss: the loss on training text after the first epoch, in nats per token.
-        val_loss: the loss on validation text then.
-        bits_per_byte: of the validation text, after the last epoch.
-        frequencies: bits per byte of a model that knows only the frequencies of tokens.
-    """
-    found = [
-        _worse_than_frequencies(bits_per_byte, frequencies),
-        _unlike_training(train_loss, val_loss),
-    ]
-    return [sentence for sentence in found if sentence]
-
-
-def _worse_than_frequencies(bits_per_byte: float, frequencies: float) -> str:
+def worse_than_frequencies(bits_per_byte: float, frequencies: float) -> str:
+    """A warning about a model that knows less than the frequencies of tokens say, by the bits per
+    byte of both; empty if it knows more."""
     if bits_per_byte <= frequencies:
         return ""
     return (
@@ -41,7 +25,9 @@ def _worse_than_frequencies(bits_per_byte: float, frequencies: float) -> str:
     )
 
 
-def _unlike_training(train_loss: float, val_loss: float) -> str:
+def unlike_training(train_loss: float, val_loss: float) -> str:
+    """A warning about validation text that is unlike the training text, by the losses after the
+    first epoch; empty if they are alike."""
     # the first epoch reads nothing twice, so it cannot have learned much by heart
     if val_loss <= UNLIKE * train_loss:
         return ""
