@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from dvc.utils.hydra import apply_overrides
+from dvc.utils.serialize import load_yaml
 
 from tests.imports import ROOT
 from tokenmill import git
@@ -217,6 +218,13 @@ def test_exponents_are_numbers_as_dvc_reads_them(tmp_path: Path, written: str):
     path = tmp_path / "params.yaml"
     path.write_text(text.replace(before, f"learning_rate: {written}"), encoding="utf-8")
     assert check_all(path).train.learning_rate == 0.0006
+
+
+def test_a_version_of_yaml_changes_no_value(tmp_path: Path):
+    path = tmp_path / "params.yaml"
+    path.write_text("%YAML 1.1\n---\nmodel:\n  n_layer: 010\ntrain: yes\n")
+    assert read_yaml(path) == {"model": {"n_layer": 10}, "train": "yes"}
+    assert read_yaml(path) == load_yaml(str(path)), "what DVC reads and records"
 
 
 def read_line(text: str, key: str) -> str:

@@ -21,6 +21,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 from pydantic_core import ErrorDetails
 from ruamel.yaml import YAML, YAMLError
 from ruamel.yaml.constructor import SafeConstructor
+from ruamel.yaml.resolver import VersionedResolver
 
 from tokenmill.core.errors import UserError
 from tokenmill.core.files import read_bytes, utf8_text
@@ -313,12 +314,21 @@ class _Constructor(SafeConstructor):
 _Constructor.add_constructor("tag:yaml.org,2002:int", _Constructor.printable_int)
 
 
+class _Resolver(VersionedResolver):
+    @property
+    def processing_version(self) -> tuple[int, int]:
+        """YAML 1.2, as DVC reads it, also below a line such as `%YAML 1.1`, where `010` would be
+        8."""
+        return 1, 2
+
+
 @functools.lru_cache(maxsize=4)
 def _loaded(text: str) -> Any:
     """What a YAML text holds. A command reads params.yaml several times, and each time takes some
     hundredths of a second."""
     yaml = YAML(typ="safe", pure=True)
     yaml.Constructor = _Constructor
+    yaml.Resolver = _Resolver
     return yaml.load(text)
 
 
