@@ -338,22 +338,15 @@ def validate(view: type[View], content: dict[str, Any], path: object) -> View:
         params = view.model_validate(content)
         problems = [
             (name, f"{name} ({value}) must be at most {LARGEST_NUMBER:,}.")
-            for name, value in _too_large(params.model_dump())
+            for name, value in dotted(params.model_dump())
+            # Also if it is NaN
+            if isinstance(value, int | float) and not abs(value) <= LARGEST_NUMBER
         ]
         if not problems:
             return params
     except ValidationError as error:
         problems = [(_name(details["loc"]), _sentence(view, details)) for details in error.errors()]
     raise ParamsError(path, problems)
-
-
-def _too_large(value: Any, name: str = "") -> Iterator[tuple[str, int | float]]:
-    """The numbers beyond LARGEST_NUMBER or NaN, with their dotted names."""
-    if isinstance(value, dict):
-        for key, inner in value.items():
-            yield from _too_large(inner, f"{name}.{key}" if name else key)
-    elif isinstance(value, int | float) and not abs(value) <= LARGEST_NUMBER:
-        yield name, value
 
 
 MUST_BE = {
