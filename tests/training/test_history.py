@@ -306,16 +306,17 @@ def test_a_training_writes_them_and_takes_them_away(
     here: Path, tokens: Path, monkeypatch: pytest.MonkeyPatch
 ):
     seen: list[tuple[LiveRun | None, list[StepRow], list[ValidationRow]]] = []
-    end = loop.end_epoch
+    validate = loop.validate_if_due
 
-    def look(run: loop.Training) -> None:
-        end(run)
+    def look(run: loop.Training, step: int) -> bool:
+        ends = validate(run, step)
         run.live._write()
         folder = here / "live"
         rows = read_live_rows(folder, StepRow), read_live_rows(folder, ValidationRow)
         seen.append((read_live_run(folder), *rows))
+        return ends
 
-    monkeypatch.setattr(loop, "end_epoch", look)
+    monkeypatch.setattr(loop, "validate_if_due", look)
     outcome = run(tokens, here / "model", live=here / "live", validate_every_steps=2)
     found, steps, validations = seen[-1]
     assert found is not None

@@ -138,7 +138,7 @@ class RunState:
     continue."""
 
     step: int = 0
-    """The number of optimizer steps done."""
+    """The number of optimizer steps done whose loss was read."""
     tokens: int = 0
     """The number of tokens trained on."""
     epoch_loss: MeanLoss = field(default_factory=MeanLoss)

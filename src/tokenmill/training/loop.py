@@ -2,15 +2,15 @@
 
 Everything that a step needs follows from its number, so the loop holds no state but `RunState`.
 Continuing from a checkpoint gives the same bytes as a run in one go (on a CPU). Losses are read
-only when a row is due, so that the device never waits; training still ends before the first update
-with a loss or gradient that is not finite.
+only when a row is due, so that the device never waits, and the state counts only steps whose losses
+were read and are finite. Training ends before the first update with another loss or gradient.
 """
 
 import functools
 import gc
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NoReturn
 
@@ -62,6 +62,8 @@ class Training:
     saver: AsyncCheckpointer
     display: TrainingDisplay
     live: LiveFiles
+    unread: list[tuple[StepResult, Batch]] = field(default_factory=list)
+    """The steps that `state` does not count yet; their results are still on the device."""
 
 
 def train(run: Training, interrupt: Interrupt) -> None:
@@ -75,7 +77,6 @@ def train(run: Training, interrupt: Interrupt) -> None:
     state = run.state
     every_steps = run.runtime.checkpoint.every_steps
     step_on = step_function(run)
-    losses = Losses(run)
     folder = run.store.folder if run.group.is_main else None
     timing = Timing(folder, tokens=state.tokens, prices=run.runtime.cost)
     flags = FlagSync(run.group)
@@ -90,23 +91,22 @@ def train(run: Training, interrupt: Interrupt) -> None:
                     momentum=momentum_at(step),
                     average=work.average_weight_at(step),
                 )
-                losses.add(step_on(batch), batch)
+                run.unread.append((step_on(batch), batch))
+                done = step + 1
                 if step == first:
                     settle(run.compute.device)
-                    run.display.began(state.step)
-                    run.live.began(state.step)
-                ends_epoch = state.step % work.steps_per_epoch == 0
-                if ends_epoch or state.step % work.train.log_every_steps == 0:
-                    log(run, losses, timing)
+                    run.display.began(done)
+                    run.live.began(done)
+                ends_epoch = done % work.steps_per_epoch == 0
+                if ends_epoch or done % work.train.log_every_steps == 0:
+                    log(run, timing)
                 with timing.excluded():
                     reason = interrupt.reason
-                    stop, save = flags.all_reduce(
-                        stop=bool(reason), save=run.saver.is_late(state.step)
-                    )
-                    ended = validate_if_due(run, losses)
-                    kept = ended or state.step == work.pre_decay_step
-                    if stop or save or ends_epoch or kept or divides(every_steps, state.step):
-                        save_checkpoint(run, losses)
+                    stop, save = flags.all_reduce(stop=bool(reason), save=run.saver.is_late(done))
+                    ended = validate_if_due(run, done)
+                    kept = ended or done == work.pre_decay_step
+                    if stop or save or ends_epoch or kept or divides(every_steps, done):
+                        save_checkpoint(run)
                 if stop:
                     end_stopped(run, timing, reason)
                 if ended:
@@ -114,9 +114,9 @@ def train(run: Training, interrupt: Interrupt) -> None:
         except Diverged as diverged:
             flags.wait()
             run.saver.wait()
-            end_diverged(run, losses, diverged)
+            end_diverged(run, diverged)
         if state.step % work.steps_per_epoch:
-            end_part_of_epoch(run, losses, timing)
+            end_part_of_epoch(run, timing)
         say_missed_target(run)
     flags.wait()
 
@@ -189,61 +189,37 @@ class Diverged(Exception):  # noqa: N818 (a state of the training, not yet an er
     norm: float
 
 
-class Losses:
-    """The results of the steps since the last row, which stay on the device until they are read."""
+def read_losses(run: Training) -> None:
+    """Count the unread steps in the state, with their losses.
 
-    def __init__(self, run: Training):
-        self._state = run.state
-        self._optimizer = run.optimizer
-        self._sequences = run.data.train
-        self._context_length = run.model.config.context_length
-        self._unread: list[tuple[StepResult, Batch]] = []
-
-    def add(self, result: StepResult, batch: Batch) -> None:
-        """Add the result of a step, without reading it."""
-        self._state.step += 1
-        self._state.tokens += len(batch.index) * self._context_length
-        self._unread.append((result, batch))
-
-    def read(self) -> None:
-        """Add the unread results to the running means.
-
-        Raises:
-            Diverged: the loss or gradient norm of a step is not finite. The state is then the one
-                before this step.
-        """
-        if not self._unread:
-            return
-        losses = torch.stack([result.loss for result, _ in self._unread]).tolist()
-        norms = torch.stack([result.gradient_norm for result, _ in self._unread]).tolist()
-        for done, (loss, norm) in enumerate(zip(losses, norms, strict=True)):
-            if not math.isfinite(loss) or not (
-                math.isfinite(norm) or self._optimizer.skips_overflow
-            ):
-                self._take_back(done)
-                raise Diverged(self._state.step, loss, norm)
-            weight = self._sequences.weight(self._unread[done][1].index)
-            self._state.epoch_loss.add(loss, weight)
-            self._state.interval_loss.add(loss, weight)
-        self._state.gradient_norm = norms[-1]
-        self._unread.clear()
-        if not math.isfinite(norms[-1]) and self._optimizer.is_hopeless:
-            raise Diverged(self._state.step - 1, losses[-1], norms[-1])
-
-    def _take_back(self, kept: int) -> None:
-        """Subtract all unread steps but the first `kept` from the state, because the others changed
-        no weight."""
-        uncounted = self._unread[kept:]
-        self._state.step -= len(uncounted)
-        sequences = sum(len(batch.index) for _, batch in uncounted)
-        self._state.tokens -= sequences * self._context_length
-        self._unread.clear()
+    Raises:
+        Diverged: the loss or gradient norm of a step is not finite. The state is then the one
+            before this step.
+    """
+    if not run.unread:
+        return
+    state, optimizer = run.state, run.optimizer
+    results, batches = zip(*run.unread, strict=True)
+    run.unread.clear()
+    losses = torch.stack([result.loss for result in results]).tolist()
+    norms = torch.stack([result.gradient_norm for result in results]).tolist()
+    for batch, loss, norm in zip(batches, losses, norms, strict=True):
+        if not math.isfinite(loss) or not (math.isfinite(norm) or optimizer.skips_overflow):
+            raise Diverged(state.step, loss, norm)
+        state.step += 1
+        state.tokens += len(batch.index) * run.work.config.context_length
+        weight = run.data.train.weight(batch.index)
+        state.epoch_loss.add(loss, weight)
+        state.interval_loss.add(loss, weight)
+        state.gradient_norm = norm
+    if not math.isfinite(norms[-1]) and optimizer.is_hopeless:
+        raise Diverged(state.step - 1, losses[-1], norms[-1])
 
 
-def log(run: Training, losses: Losses, timing: Timing) -> None:
+def log(run: Training, timing: Timing) -> None:
     """Close an interval: read the losses, add a row, show it."""
     state, work = run.state, run.work
-    losses.read()
+    read_losses(run)
     row = StepRow(
         step=state.step,
         epoch=state.step / work.steps_per_epoch,
@@ -291,15 +267,22 @@ def validate(run: Training) -> tuple[float, float]:
     return loss, bits_per_byte(loss, tokens=targets, text_bytes=data.val_bytes)
 
 
-def validate_if_due(run: Training, losses: Losses) -> bool:
-    """Validate where a validation is due after this step. Return whether it ends the run."""
-    step = run.state.step
-    if step % run.work.steps_per_epoch == 0:
-        end_epoch(run)
-    elif is_validated_at(run, step):
-        validate_within_epoch(run, losses)
-    else:
+def validate_if_due(run: Training, step: int) -> bool:
+    """Validate and add a row where a validation is due after `step`. Return whether it ends the
+    run."""
+    epochs, within = divmod(step, run.work.steps_per_epoch)
+    if within and not is_validated_at(run, step):
         return False
+    read_losses(run)
+    loss, bits = validate(run)
+    if within:
+        row = ValidationRow(step, step / run.work.steps_per_epoch, loss, bits)
+        run.state.validations.append(row)
+        run.display.say(f"  step {step:,}, epoch {row.epoch:.2f}: validation loss {loss:.3f}")
+    else:
+        row = ValidationRow(step, epochs, loss, bits)
+        add_epoch(run, loss, bits)
+    run.live.add(row)
     return ends_early(run) == step
 
 
@@ -312,33 +295,14 @@ def is_validated_at(run: Training, step: int) -> bool:
     return divides(train.validate_every_steps, step)
 
 
-def validate_within_epoch(run: Training, losses: Losses) -> None:
-    """Validate and add a row, after all losses up to here were read and are finite."""
-    losses.read()
-    step = run.state.step
-    epoch = step / run.work.steps_per_epoch
-    row = ValidationRow(step, epoch, *validate(run))
-    run.state.validations.append(row)
-    run.live.add(row)
-    run.display.say(f"  step {step:,}, epoch {epoch:.2f}: validation loss {row.val_loss:.3f}")
-
-
-def end_epoch(run: Training) -> None:
-    """Validate, keep the weights, add a row."""
-    loss, bits = validate(run)
-    add_epoch(run, loss, bits)
-    state = run.state
-    run.live.add(ValidationRow(state.step, len(state.epochs), loss, bits))
-
-
-def end_part_of_epoch(run: Training, losses: Losses, timing: Timing) -> None:
+def end_part_of_epoch(run: Training, timing: Timing) -> None:
     """End the last interval and the last epoch where a validation within them ended the run.
 
     The checkpoint of this step is from before, so a run with another `train.target_loss` continues
     both.
     """
     if run.state.step % run.work.train.log_every_steps:
-        log(run, losses, timing)
+        log(run, timing)
     last = run.state.validations[-1]
     add_epoch(run, last.val_loss, last.val_bits_per_byte)
 
@@ -398,12 +362,12 @@ def say_missed_target(run: Training) -> None:
     )
 
 
-def save_checkpoint(run: Training, losses: Losses) -> None:
+def save_checkpoint(run: Training) -> None:
     """Begin to write a checkpoint, after all losses up to here were read and are finite.
 
     Weights that the last update broke are not saved. The next loss ends the run.
     """
-    losses.read()
+    read_losses(run)
     with run.saver.timed():
         model = whole_model(run.model)
         optimizer = run.optimizer.state()
@@ -441,12 +405,12 @@ def end_broken(run: Training, loss: float) -> NoReturn:
     )
 
 
-def end_diverged(run: Training, losses: Losses, diverged: Diverged) -> NoReturn:
+def end_diverged(run: Training, diverged: Diverged) -> NoReturn:
     """Save what was before the diverged step, and end the run."""
     group, store, step = run.group, run.store, run.state.step
     is_new = 0 < step == diverged.step and not store.checkpoint_folder(step).exists()
     if group.broadcast(is_new):
-        save_checkpoint(run, losses)
+        save_checkpoint(run)
         run.saver.wait()
     good = store.newest_upto(diverged.step)
     saved = f"the last good checkpoint is {good}" if good else "there was no checkpoint yet"
