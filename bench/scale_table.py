@@ -4,10 +4,12 @@ import argparse
 
 import torch
 
+from bench.harness import train_params
 from tokenmill.model.config import ModelConfig
 from tokenmill.model.gpt import parameter_count
 from tokenmill.planning.fit import ENOUGH
 from tokenmill.planning.plan import UTILISATION, known_hardware, step_time
+from tokenmill.training.schedule import Workload
 from tokenmill.training.size import memory
 from tokenmill.words.units import duration, size
 
@@ -111,7 +113,8 @@ def _row(name: str, devices: int) -> list[str]:
 
 
 def _memory(config: ModelConfig, sequences: int, *, shards: int) -> int:
-    return memory(config, sequences=sequences, precision=torch.bfloat16, shards=shards).total
+    work = Workload(config, train_params(optimizer="adamw", average_power=None), tokens=0)
+    return memory(work, sequences=sequences, precision=torch.bfloat16, shards=shards).total
 
 
 if __name__ == "__main__":

@@ -45,8 +45,7 @@ def main() -> None:
             tokens=paths.TOKENS,
             tokenizer_file=paths.TOKENIZER,
         )
-        flops = step_flops(job.work, learning=job.learning)
-        if not launch_processes(params.runtime, step_flops=flops):
+        if not launch_processes(params.runtime, step_flops=step_flops(job.work)):
             _finetune(params, job, chats)
 
 

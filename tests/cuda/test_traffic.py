@@ -8,7 +8,9 @@ import pytest
 import torch
 
 from tests.cuda import fake
+from tests.training.tiny import train_params
 from tokenmill.model.config import ModelConfig
+from tokenmill.training.schedule import Workload
 from tokenmill.training.size import memory
 
 pytestmark = pytest.mark.skipif(fake.COMPILER is None, reason="the shim needs g++")
@@ -32,6 +34,7 @@ PROGRAM = """
 import json, sys
 from pathlib import Path
 from tests.cuda import fake
+from tests.training.tiny import train_params
 folder, options = sys.argv[1:]
 fake.load(Path(folder))
 from tests.cuda import traffic
@@ -66,7 +69,8 @@ def test_a_compiled_step_moves_few_bytes(planned: list[dict[str, float]]):
         vocab_size=50_257,
         dropout=0.0,
     )
-    estimated = memory(config, sequences=64, precision=torch.bfloat16, compiled=True).of_sequences
+    work = Workload(config, train_params(), tokens=0)
+    estimated = memory(work, sequences=64, precision=torch.bfloat16, compiled=True).of_sequences
     assert found["peak"] < estimated, "a micro-batch would be too large"
     assert estimated < 1.1 * found["peak"] or VERSION == "2.11"
 

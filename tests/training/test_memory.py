@@ -18,7 +18,6 @@ from tests.training.tiny import (
     CPU,
     assert_same_to_rounding,
     digest,
-    model_config,
     run,
     small_memory,
     train_params,
@@ -64,7 +63,7 @@ def test_a_micro_batch_may_change_between_two_sessions(here: Path, tokens: Path,
 
 def test_auto_on_a_cpu_is_what_free_memory_holds(monkeypatch: pytest.MonkeyPatch):
     work = workload(train_params(batch_size=12), steps_per_epoch=1)
-    one = memory(work.config, sequences=1, precision=torch.float32)
+    one = memory(work, sequences=1, precision=torch.float32)
 
     def with_room_for(sequences: float) -> int:
         free = psutil.virtual_memory()._replace(
@@ -80,10 +79,10 @@ def test_auto_on_a_gpu_is_what_its_whole_memory_should_hold(monkeypatch: pytest.
     """Free memory does not count, so that a run that continues decides the same."""
     compute = Compute(torch.device("cuda"), torch.bfloat16)
     work = workload(train_params(batch_size=12, optimizer="muon"), steps_per_epoch=1)
-    how: dict[str, Any] = {"precision": torch.bfloat16, "train": work.train, "compiled": True}
+    how: dict[str, Any] = {"precision": torch.bfloat16, "compiled": True}
 
     def with_room_for(sequences: int) -> int:
-        total = math.ceil(memory(work.config, sequences=sequences, **how).total / USABLE_MEMORY)
+        total = math.ceil(memory(work, sequences=sequences, **how).total / USABLE_MEMORY)
         monkeypatch.setattr(module, "device_memory", lambda _: (0, total))
         return first_micro_batch("auto", work, compute)
 
@@ -219,8 +218,8 @@ def test_whole_gradients_fit_beside_all_else(
 ):
     """Two processes share the machine; each has all gradients and half of the weights and the
     optimizer's state."""
-    config, train = model_config(), train_params(batch_size=4, average_power=1.0)
-    need = memory(config, sequences=2, precision=torch.float32, train=train)
+    work = workload(train_params(batch_size=4, average_power=1.0), steps_per_epoch=1)
+    need = memory(work, sequences=2, precision=torch.float32)
     taken = (need.weights + need.optimizer) // 2 + need.gradients + need.activations + need.logits
     total = int(2 * taken / WHOLE_GRADIENTS_SHARE) + 2 * bytes_
     monkeypatch.setattr(
@@ -228,6 +227,5 @@ def test_whole_gradients_fit_beside_all_else(
     )
     monkeypatch.setattr(Group, "all_reduce_min", lambda _, value: value)
     group = Group(size=2, shards=True, on_this_machine=2)
-    work = workload(train, steps_per_epoch=1)
     micro_batch = FittingMicroBatch(here, 2, work=work, compute=CPU, group=group)
     assert micro_batch.holds_whole_gradients() is fits

@@ -1,5 +1,6 @@
 """Operations and memory of a model against what PyTorch counts and keeps."""
 
+import dataclasses
 import functools
 from typing import Any
 
@@ -17,6 +18,7 @@ from tokenmill.model.gpt import build, model_class, parameter_count
 from tokenmill.training.lora import adapt, trained_parameters
 from tokenmill.training.optimizer import Optimizer
 from tokenmill.training.params import OPTIMIZERS, OptimizerName
+from tokenmill.training.schedule import Workload
 from tokenmill.training.size import (
     Memory,
     flops_per_token,
@@ -65,6 +67,11 @@ def test_operations_of_lora_are_those_that_pytorch_counts(n_layer: int, architec
     assert products == (each - attention - inputs_of_qkv) * ids_BT.numel()
 
 
+def in_training(config: ModelConfig, **changes: Any) -> Workload:
+    """The training of a model, on a text whose length does not matter."""
+    return Workload(config, train_params(**changes), tokens=0)
+
+
 def test_gpt2_small_costs_what_its_published_size_says():
     norms_and_biases = 12 * 13 * 768 + 2 * 768
     matrices = 134_601_216 - (32_000 + 512) * 768 - norms_and_biases
@@ -108,7 +115,7 @@ def test_activations_are_what_pytorch_keeps(
     monkeypatch.setattr(ops, "MAX_PLAIN_LENGTH", 0)  # as on a GPU
     config = config_of(architecture, **changes)
     sequences = 3
-    need = memory(config, sequences=sequences, precision=precision)
+    need = memory(in_training(config), sequences=sequences, precision=precision)
     copies = need.weights - 4 * parameter_count(config)
     estimated = need.activations + copies + 4 * config.vocab_size * config.n_embd
     assert estimated == pytest.approx(kept_bytes(config, sequences, precision), rel=0.05)
@@ -122,15 +129,15 @@ def test_weights_gradients_and_optimizer_state_are_counted(
 ):
     config = config_of(architecture)
     model = build(config, seed=0)
-    train = train_params(optimizer=kind, average_power=power)
-    optimizer = Optimizer(model, train, CPU)
+    work = in_training(config, optimizer=kind, average_power=power)
+    optimizer = Optimizer(model, work.train, CPU)
     ids_BT = torch.zeros(1, 8, dtype=torch.long)
     loss = model(ids_BT, ids_BT)
     optimizer.backward(loss)
     gradients = sum(p.grad.nbytes for p in model.parameters() if p.grad is not None)
     optimizer.set_rates(0.01)
     optimizer.step(loss=loss.detach(), norm=optimizer.norm())
-    need = memory(config, sequences=1, precision=torch.float32, train=train)
+    need = memory(work, sequences=1, precision=torch.float32)
     assert need.optimizer == sum(value.nbytes for value in optimizer.state().values() if value.ndim)
     assert need.gradients == gradients
     copies = (
@@ -142,10 +149,10 @@ def test_weights_gradients_and_optimizer_state_are_counted(
 @settings(max_examples=20)
 @given(sequences=st.integers(1, 64), shards=st.integers(1, 64))
 def test_memory_grows_with_sequences_and_shrinks_with_shards(sequences: int, shards: int):
-    config = config_of("gpt2", n_layer=6)
+    work = in_training(config_of("gpt2", n_layer=6))
 
     def need(n: int, shards: int = 1) -> Memory:
-        return memory(config, sequences=n, precision=torch.bfloat16, shards=shards)
+        return memory(work, sequences=n, precision=torch.bfloat16, shards=shards)
 
     assert need(2 * sequences).activations == 2 * need(sequences).activations
     shared = need(sequences, shards=shards)
@@ -159,7 +166,8 @@ def test_half_a_batch_at_a_time_until_memory_holds_it():
     config = GPT2_SMALL.model_copy(
         update={"n_layer": 24, "n_head": 16, "n_embd": 1024, "context_length": 1024}
     )
-    need = functools.partial(memory, config, precision=torch.bfloat16, compiled=True)
+    work = in_training(config)
+    need = functools.partial(memory, work, precision=torch.bfloat16, compiled=True)
     found = {
         gigabytes: sequences_within(512, gigabytes * 1e9, need)
         for gigabytes in (1000, 72, 36, 14, 5)
@@ -169,5 +177,6 @@ def test_half_a_batch_at_a_time_until_memory_holds_it():
         if 0 < sequences < 512:
             taken = [need(sequences=n).total for n in (sequences, 2 * sequences)]
             assert taken[0] <= gigabytes * 1e9 < taken[1]
-    lora = sequences_within(512, 5e9, functools.partial(need, learning=1_000_000))
-    assert lora > 0, "most parameters have neither gradient nor moments"
+    lora = dataclasses.replace(work, learning=1_000_000)
+    need = functools.partial(memory, lora, precision=torch.bfloat16, compiled=True)
+    assert sequences_within(512, 5e9, need) > 0, "most parameters have neither gradient nor moments"

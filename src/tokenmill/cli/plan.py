@@ -216,13 +216,9 @@ def _memory(plan: "Plan") -> "dict[str, Memory]":
 
     from tokenmill.training.size import memory
 
-    train = plan.work.train
     return {
         str(precision).removeprefix("torch."): memory(
-            plan.work.config,
-            sequences=train.batch_size,
-            precision=precision,
-            train=train,
+            plan.work, sequences=plan.work.train.batch_size, precision=precision
         )
         for precision in (torch.bfloat16, torch.float32)
     }

@@ -187,10 +187,9 @@ def check_memory(project: Project) -> Iterator[Finding]:
     sequences = first_micro_batch(params.runtime.micro_batch_size, work, compute)
     sharded = compute.device.type == "cuda" and params.runtime.parallel == "fsdp"
     need = memory(
-        config,
+        work,
         sequences=sequences,
         precision=compute.precision,
-        train=params.train,
         shards=torch.cuda.device_count() if sharded else 1,
     )
     free, total = device_memory(compute.device)
@@ -265,7 +264,8 @@ def bytes_to_write(
         plain = int(4 * text / BYTES_PER_TOKEN[params.tokenizer.type])
     config = ModelConfig.of(params.model, vocab_size)
     weights = 4 * parameter_count(config)
-    state = memory(config, sequences=1, precision=torch.float32, train=params.train).optimizer
+    work = Workload(config, params.train, tokens=0)
+    state = memory(work, sequences=1, precision=torch.float32).optimizer
     parts = {
         "clean text": ("clean", int(PARQUET * text)),
         "packed tokens": ("tokenize", int(PACKED * plain)),

@@ -186,8 +186,9 @@ def tuning_job(
             "mixture": None,
         }
     )
+    tokens = len(rows) * config.context_length + 1
     return Job(
-        work=Workload(config, train, len(rows) * config.context_length + 1, whole_texts=True),
+        work=Workload(config, train, tokens, whole_texts=True, learning=learning),
         manifest=manifest,
         start=lambda: adapt(base.load(), lora, seed=train.seed) if lora else base.load(),
         origin=origin,
@@ -197,7 +198,6 @@ def tuning_job(
             val_bytes=val.answer_bytes,
             place="memory",
         ),
-        learning=learning,
     )
 
 

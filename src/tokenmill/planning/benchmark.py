@@ -220,7 +220,7 @@ def step_timer(runtime: RuntimeParams) -> Callable[[Workload], float]:
 
 
 def _refuse_too_large(work: Workload, compute: Compute) -> None:
-    parts = memory(work.config, sequences=1, precision=torch.float32, train=work.train)
+    parts = memory(work, sequences=1, precision=torch.float32)
     need = parts.fixed
     there = psutil.virtual_memory().available
     if compute.device.type == "cpu" and need > there:

@@ -441,9 +441,8 @@ def _memory_on(gpu: Hardware, work: Workload) -> tuple[Callable[..., Memory], fl
     bytes that training can fill there."""
     need = partial(
         memory,
-        work.config,
+        work,
         precision=torch.float16 if gpu.float32_teraflops else torch.bfloat16,
-        train=work.train,
         compiled=True,
     )
     return need, USABLE_MEMORY * gpu.memory_gb * 1e9

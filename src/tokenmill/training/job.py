@@ -48,8 +48,6 @@ class Job:
     """Where that model comes from: `scratch`, or the folder of its weights."""
     open: Callable[[Compute, Group, RuntimeParams], Data]
     """Opens the data for a device and a group of processes."""
-    learning: int | None = None
-    """The number of parameters that learn; None if all do."""
 
 
 def training_job(

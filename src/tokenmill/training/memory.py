@@ -62,7 +62,6 @@ class FittingMicroBatch(MicroBatch):
         work: Workload,
         compute: Compute,
         group: Group = SINGLE,
-        learning: int | None = None,
         say: Callable[[str], None] = lambda _: None,
     ):
         """Start with the size that `folder` has from an earlier run with the same `wanted`, device
@@ -72,17 +71,15 @@ class FittingMicroBatch(MicroBatch):
         the smallest of their sizes.
 
         Args:
-            learning: the number of parameters that learn; None if all do.
             say: gets a sentence when memory runs out.
         """
         self._file = folder / f"micro_batch-{group.rank}.json"
         self._work = work
-        self._learning = learning
         self._compute = compute
         self._group = group
         self._say = say
         self._under = {"micro_batch_size": wanted, "device": compute.name, "processes": group.size}
-        fitting = first_micro_batch(wanted, work, compute, group=group, learning=learning)
+        fitting = first_micro_batch(wanted, work, compute, group=group)
         if self._file.exists():
             way_out = f"`rm {quote(str(self._file))}`: training finds the size again"
             kept = read_record(self._file, Remembered, way_out=way_out)
@@ -98,11 +95,9 @@ class FittingMicroBatch(MicroBatch):
         if not group.shards:
             return False
         need = memory(
-            self._work.config,
+            self._work,
             sequences=self.sequences,
             precision=compute.precision,
-            train=self._work.train,
-            learning=self._learning,
             shards=group.size,
         )
         there = device_memory(compute.device)[1] / (
@@ -152,7 +147,7 @@ class FittingMicroBatch(MicroBatch):
                 remembered first.
         """
         if self._first == 1:
-            raise UserError(_too_large(self._work, self._learning, self._compute.name))
+            raise UserError(_too_large(self._work, self._compute.name))
         self._halve()
         raise UserError(
             f"out of memory; remembered a micro-batch of {self.sequences}, with which `dvc repro` "
@@ -192,7 +187,6 @@ def first_micro_batch(
     compute: Compute,
     *,
     group: Group = SINGLE,
-    learning: int | None = None,
 ) -> int:
     """The size of the micro-batch that `runtime.micro_batch_size` asks for, at most a process's
     part of a step. `auto` means its part of `train.batch_size`, or a half, a quarter, … of that, as
@@ -208,10 +202,8 @@ def first_micro_batch(
     kind = compute.device.type
     need = functools.partial(
         memory,
-        work.config,
+        work,
         precision=torch.float32 if kind == "cpu" else compute.precision,
-        train=work.train,
-        learning=learning,
         shards=group.size if group.shards else 1,
         compiled=kind == "cuda",
     )
@@ -222,9 +214,9 @@ def first_micro_batch(
     return max(1, sequences_within(min(work.train.batch_size, part), room, need))
 
 
-def _too_large(work: Workload, learning: int | None, device: str) -> str:
+def _too_large(work: Workload, device: str) -> str:
     config = work.config
-    need = memory(config, sequences=1, precision=torch.float32, train=work.train, learning=learning)
+    need = memory(work, sequences=1, precision=torch.float32)
     return (
         f"out of memory on {device} with one sequence at a time: weights, gradients and optimizer "
         f"need about {size(need.fixed)}, a sequence {size(need.of_sequences)}. Take a smaller "

@@ -106,7 +106,6 @@ def run_job(
                 work=job.work,
                 compute=setup.compute,
                 group=group,
-                learning=job.learning,
                 say=display.say,
             )
             with micro_batch.remembered(), contextlib.closing(files):
@@ -319,7 +318,7 @@ def write_times(job: Job, training: Training, times: Path, *, peak: float | None
     """Write what every epoch cost, beside the checkpoints, and copy the tables of times to the
     folder `times`."""
     work = job.work
-    operations = flops_per_token(work.config, learning=job.learning)
+    operations = flops_per_token(work.config, learning=work.learning)
     folder = training.store.folder
     ends = [row.step for row in training.state.epochs]
     costs = epoch_costs(

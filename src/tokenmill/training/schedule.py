@@ -135,6 +135,8 @@ class Workload:
     """Whether each sequence holds whole texts, as in fine-tuning, and so cannot begin elsewhere."""
     stretches: tuple[Stretch, ...] = ()
     """The text by how often it is seen; empty if all of it is seen once in an epoch."""
+    learning: int | None = None
+    """The number of parameters that learn; None if all do."""
 
     @classmethod
     def on(

@@ -51,10 +51,9 @@ def flops_per_token(config: ModelConfig, *, learning: int | None = None) -> int:
     return 4 * (matmul_parameters(config) + learning) + attention
 
 
-def step_flops(work: Workload, *, learning: int | None = None) -> int:
-    """Floating-point operations of a step, without the update; `learning` as in
-    `flops_per_token`."""
-    return work.tokens_per_step * flops_per_token(work.config, learning=learning)
+def step_flops(work: Workload) -> int:
+    """Floating-point operations of a step, without the update."""
+    return work.tokens_per_step * flops_per_token(work.config, learning=work.learning)
 
 
 @dataclass(frozen=True)
@@ -88,27 +87,23 @@ class Memory:
 
 
 def memory(
-    config: ModelConfig,
+    work: Workload,
     *,
     sequences: int,
     precision: torch.dtype,
-    train: TrainParams | None = None,
-    learning: int | None = None,
     shards: int = 1,
     compiled: bool = False,
 ) -> Memory:
     """The memory of one device in training.
 
     Args:
-        config: the model.
+        work: the training, of which the length of the text does not matter.
         sequences: the number of sequences that go through the model at the same time.
         precision: the precision of matrix products.
-        train: what decides how many numbers are kept for each parameter; None for AdamW without an
-            average, which keeps two.
-        learning: the number of parameters that learn; None if all do.
         shards: the number of devices that share weights, gradients and optimizer state (FSDP).
         compiled: whether the model is compiled for a GPU, where the loss takes more at a time.
     """
+    config = work.config
     model = outline(config)
     sizes = {name: parameter.numel() for name, parameter in model.named_parameters()}
     hidden = sum(
@@ -117,8 +112,9 @@ def memory(
         if is_hidden_matrix(name, parameter)
     )
     total = sum(sizes.values())
+    learning = work.learning or total
     tokens = sequences * config.context_length
-    kept = _numbers_kept(train, learning or total, hidden=0 if learning else hidden)
+    kept = _numbers_kept(work.train, learning, hidden=0 if work.learning else hidden)
     extra = model_class(config.architecture).training_memory(config, precision)
     copies = extra.weight_copy_bytes
     if precision != torch.float32:
@@ -130,7 +126,7 @@ def memory(
     activations = tokens * (block * config.n_layer + extra.other_bytes)
     return Memory(
         weights=math.ceil(4 * total / shards) + copies // shards,
-        gradients=math.ceil(4 * (total if learning is None else learning) / shards),
+        gradients=math.ceil(4 * learning / shards),
         optimizer=math.ceil(4 * kept / shards),
         activations=math.ceil(extra.compiled_share * activations) if compiled else activations,
         logits=_compiled_logits(tokens, config.vocab_size, precision)
@@ -139,11 +135,9 @@ def memory(
     )
 
 
-def _numbers_kept(train: TrainParams | None, learning: int, *, hidden: int) -> int:
+def _numbers_kept(train: TrainParams, learning: int, *, hidden: int) -> int:
     """The numbers that are kept for parameters that learn, of which `hidden` are in the matrices of
     blocks: moments, and the average."""
-    if train is None:
-        return 2 * learning
     fewer = 2 - OPTIMIZERS[train.optimizer].hidden_moments
     return (2 + train.averages) * learning - fewer * hidden
 
