@@ -130,7 +130,7 @@ def serve() -> None:
     import dvc.repo  # noqa: F401, PLC0415
     import pandas as pd  # noqa: F401, PLC0415
     import torch._dynamo  # noqa: PLC0415
-    import torch.distributed.launcher.api  # noqa: PLC0415
+    import torch.distributed.elastic.multiprocessing  # noqa: PLC0415
 
     from tests.training import alone  # noqa: PLC0415
 

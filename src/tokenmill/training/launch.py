@@ -1,4 +1,4 @@
-"""Training in this process, or in several processes of this machine by PyTorch's own launcher.
+"""Training in this process, or in several processes of this machine, which PyTorch starts and ends.
 
 `runtime.processes` says how many. Each of them runs this program's command again, as torchrun would
 run it, and finds the others by RANK, WORLD_SIZE, ... in its environment. This process only waits
@@ -29,6 +29,8 @@ SHUTDOWN_SECONDS = 600
 """Seconds for the processes to end by themselves after a signal. They need them for a step, a
 checkpoint and its copy to the mirror. Then they are killed."""
 
+LOOK_EVERY = 0.1
+"""Seconds between two looks at whether the processes have ended."""
 
 ENOUGH_FLOPS = 1e12
 """Operations of a step that keep one GPU busy, about as many as it computes while the step's some
@@ -88,51 +90,43 @@ def process_count(runtime: RuntimeParams, step_flops: float) -> int:
 
 
 def _launch(count: int) -> None:
-    # These take half a second
-    from torch.distributed.elastic.multiprocessing import (  # noqa: PLC0415
+    from torch.distributed.elastic.multiprocessing import (  # noqa: PLC0415 (a tenth of a second)
         DefaultLogsSpecs,
         SignalException,
         SubprocessContext,
     )
-    from torch.distributed.elastic.multiprocessing.errors import ChildFailedError  # noqa: PLC0415
-    from torch.distributed.launcher.api import LaunchConfig, elastic_launch  # noqa: PLC0415
 
-    # The launcher's own log is off: the processes say themselves what went wrong
+    # PyTorch's own log is off: the processes say themselves what went wrong
     logging.disable()
     share_cores(count)
-    close = SubprocessContext.close
-
-    def end(
-        self: SubprocessContext, death_sig: signal.Signals | None = None, timeout: int = 30
-    ) -> None:
-        """End the processes: on a signal, or without one when one of them has failed."""
-        if death_sig:
-            _kill_at_second_interrupt([one.proc for one in self.subprocess_handlers.values()])
-            timeout = SHUTDOWN_SECONDS
-        close(self, death_sig, timeout)
-
-    SubprocessContext.close = end
     store = _local_store()
+    os.environ |= {
+        "WORLD_SIZE": str(count),
+        "LOCAL_WORLD_SIZE": str(count),
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": str(store.port),
+        "TORCHELASTIC_USE_AGENT_STORE": "True",  # no process opens a store of its own
+        "TORCHELASTIC_RESTART_COUNT": "0",
+        "TORCHELASTIC_SIGNALS_TO_HANDLE": ",".join(number.name for number in stop_signals()),
+    }
+    os.environ.setdefault("TORCH_NCCL_ASYNC_ERROR_HANDLING", "1")  # as under torchrun
     with temporary_folder() as logs:
-        config = LaunchConfig(
-            min_nodes=1,
-            max_nodes=1,
-            nproc_per_node=count,
-            run_id="tokenmill",
-            rdzv_backend="static",
-            rdzv_endpoint=f"127.0.0.1:{store.port}",
-            rdzv_configs={"rank": 0},
-            max_restarts=0,
-            local_addr="127.0.0.1",
+        processes = SubprocessContext(
+            "training",
+            sys.executable,
+            args=dict.fromkeys(range(count), tuple(sys.orig_argv[1:])),
+            envs={rank: {"RANK": str(rank), "LOCAL_RANK": str(rank)} for rank in range(count)},
             logs_specs=DefaultLogsSpecs(log_dir=str(logs)),
-            signals_to_handle=",".join(number.name for number in stop_signals()),
         )
         try:
-            elastic_launch(config, sys.executable)(*sys.orig_argv[1:])
-        except SignalException:
+            processes.start()
+            result = processes.wait(period=LOOK_EVERY)
+        except SignalException as stopped:
+            _kill_at_second_interrupt([one.proc for one in processes.subprocess_handlers.values()])
+            processes.close(stopped.sigval, SHUTDOWN_SECONDS)
             sys.exit(1)
-        except ChildFailedError as error:
-            exit_like([failure.exitcode for failure in error.failures.values()])
+    if result and result.failures:
+        exit_like([failure.exitcode for failure in result.failures.values()])
 
 
 def _kill_at_second_interrupt(processes: list[subprocess.Popen[bytes]]) -> None:
@@ -159,8 +153,7 @@ def share_cores(count: int) -> None:
 def _local_store() -> dist.TCPStore:  # pyright: ignore[reportPrivateImportUsage]
     """The store where the processes find each other, which listens on 127.0.0.1 only.
 
-    A TCPStore listens on all interfaces unless it is given a socket. The launcher has no option for
-    a socket, but takes a store of this process that has the same port.
+    A TCPStore listens on all interfaces unless it is given a socket.
     """
     listener = socket.create_server(("127.0.0.1", 0))
     port = listener.getsockname()[1]
@@ -169,7 +162,6 @@ def _local_store() -> dist.TCPStore:  # pyright: ignore[reportPrivateImportUsage
         port,
         is_master=True,
         wait_for_workers=False,
-        multi_tenant=True,
         master_listen_fd=listener.detach(),
     )
 
@@ -178,7 +170,7 @@ def exit_like(codes: list[int]) -> NoReturn:
     """Exit with the code of the failed processes, or report the signal that killed one, because it
     could not report that itself.
 
-    SIGTERM beside another code is what the launcher sends to those that are left.
+    SIGTERM beside another code is what PyTorch sends to those that are left.
     """
     signals = {-code for code in codes if code < 0}
     if len(set(codes)) > 1:
