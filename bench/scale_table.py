@@ -1,6 +1,7 @@
 """The table of docs/scale.md, as `plan` computes it: `python -m bench.scale_table` prints it."""
 
 import argparse
+from dataclasses import replace
 
 import torch
 
@@ -8,7 +9,7 @@ from bench.harness import train_params
 from tokenmill.model.config import ModelConfig
 from tokenmill.model.gpt import parameter_count
 from tokenmill.planning.fit import ENOUGH
-from tokenmill.planning.plan import UTILISATION, known_hardware, step_time
+from tokenmill.planning.plan import known_hardware, step_time
 from tokenmill.training.schedule import Workload
 from tokenmill.training.size import memory
 from tokenmill.words.units import duration, size
@@ -27,8 +28,8 @@ GPU = known_hardware(["A100-80GB"])[0]
 PER_MACHINE = 8
 """GPUs that reach each other by their own links; others through the machine's network."""
 
-MACHINE_BANDWIDTH = 50e9
-"""Bytes a second between machines, one direction: 400 Gbit/s."""
+MACHINE_GB_PER_SECOND = 50
+"""1e9 bytes a second between machines, one direction: 400 Gbit/s."""
 
 SLOW_BANDWIDTH = 1.25e9
 """The same over 10 Gbit/s."""
@@ -80,19 +81,14 @@ def _row(name: str, devices: int) -> list[str]:
         vocab_size=VOCABULARY,
     )
     parameters = parameter_count(config)
-    link = GPU.link_gb_per_second * 1e9
+    train = train_params(optimizer="adamw", average_power=None, batch_size=SEQUENCES)
     tokens = ENOUGH * parameters
+    work = Workload(config, train, round(tokens))
     sequences = SEQUENCES // devices
-    while _memory(config, sequences, shards=1) > 0.9 * GPU.memory_gb * 1e9:
+    while _memory(work, sequences, shards=1) > 0.9 * GPU.memory_gb * 1e9:
         sequences //= 2
-    one = step_time(
-        config,
-        tokens=SEQUENCES * CONTEXT,
-        optimizer="adamw",
-        rate=GPU.flops * UTILISATION,
-        devices=devices,
-        bandwidth=link if devices <= PER_MACHINE else MACHINE_BANDWIDTH,
-    )
+    link = GPU.link_gb_per_second if devices <= PER_MACHINE else MACHINE_GB_PER_SECOND
+    one = step_time(replace(GPU, link_gb_per_second=link), work, devices=devices)
     seconds = one.seconds * tokens / (SEQUENCES * CONTEXT)
     alone = devices == 1
     return [
@@ -101,8 +97,8 @@ def _row(name: str, devices: int) -> list[str]:
         f"{tokens / 1e9:.3g}e9",
         str(devices),
         str(sequences),
-        size(_memory(config, sequences, shards=1)),
-        "" if alone else size(_memory(config, sequences, shards=devices)),
+        size(_memory(work, sequences, shards=1)),
+        "" if alone else size(_memory(work, sequences, shards=devices)),
         f"{one.compute_seconds:.2g} s",
         duration(seconds),
         f"{seconds / 3600 * PRICE_PER_HOUR * devices:,.0f}",
@@ -112,8 +108,7 @@ def _row(name: str, devices: int) -> list[str]:
     ]
 
 
-def _memory(config: ModelConfig, sequences: int, *, shards: int) -> int:
-    work = Workload(config, train_params(optimizer="adamw", average_power=None), tokens=0)
+def _memory(work: Workload, sequences: int, *, shards: int) -> int:
     return memory(work, sequences=sequences, precision=torch.bfloat16, shards=shards).total
 
 

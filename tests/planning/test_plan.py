@@ -38,11 +38,11 @@ from tokenmill.planning.plan import (
     HARDWARE,
     LAUNCH_SECONDS,
     RECORDED_SECONDS,
+    Hardware,
     Plan,
     optimizer_flops,
     peak_flops,
     plan_training,
-    step_seconds_on,
     step_time,
 )
 from tokenmill.schema import BEFORE_TRAINING, check_all
@@ -50,7 +50,7 @@ from tokenmill.training.compile import STEPS_TO_RECORD, Compilation
 from tokenmill.training.optimizer import POLAR_EXPRESS
 from tokenmill.training.params import OptimizerName
 from tokenmill.training.schedule import Workload
-from tokenmill.training.size import flops_per_token
+from tokenmill.training.size import flops_per_token, step_flops
 from tokenmill.training.step import Batch, StepResult
 
 GPT2_SMALL = [
@@ -521,42 +521,39 @@ def test_muon_is_float32_on_a_card_without_bfloat16():
     work = Workload(config, train, 10**6)
     passes = work.tokens_per_step * flops_per_token(config)
     update = optimizer_flops(config, "muon")
-    on_t4 = step_seconds_on(t4, work, utilisation=0.5)
+    on_t4 = step_time(t4, work, utilisation=0.5).seconds
     assert on_t4 == pytest.approx((passes / 65e12 + update / 8.1e12) / 0.5)
-    on_l4 = step_seconds_on(l4, work, utilisation=0.5)
+    on_l4 = step_time(l4, work, utilisation=0.5).seconds
     assert on_l4 == pytest.approx((passes + update) / 121e12 / 0.5)
 
 
-def test_a_small_model_waits_for_the_launches_of_its_operations():
-    common: dict[str, Any] = {"tokens": 1, "optimizer": "muon", "rate": 1e15, "bandwidth": 1.0}
-    for recorded, each in ((False, LAUNCH_SECONDS), (True, RECORDED_SECONDS)):
-        seconds = [
-            step_time(
-                config_of("modern", n_layer=layers), devices=1, recorded=recorded, **common
-            ).seconds
-            for layers in (1, 3)
-        ]
-        assert seconds == pytest.approx([250 * each, 450 * each])
-
-
-def test_small_steps_are_recorded_on_one_card_with_bfloat16():
-    work = Workload(config_of("modern", n_layer=1), train_params(batch_size=1), 10**6)
+@pytest.mark.parametrize("layers", [1, 3])
+def test_a_small_model_waits_for_the_launches_of_its_operations(layers: int):
+    """They are recorded on one card with bfloat16."""
+    work = Workload(config_of("modern", n_layer=layers), train_params(batch_size=1), 10**6)
     cards = {gpu.name: gpu for gpu in HARDWARE}
-    recorded = step_seconds_on(cards["A100"], work)
-    assert recorded == pytest.approx(250 * RECORDED_SECONDS)
-    assert step_seconds_on(cards["A100"], work, devices=2) >= 250 * LAUNCH_SECONDS
-    assert step_seconds_on(cards["T4"], work) >= 250 * LAUNCH_SECONDS
+    launches = 150 + 100 * layers
+    recorded = step_time(cards["A100"], work)
+    assert recorded.seconds == pytest.approx(launches * RECORDED_SECONDS)
+    alone = step_time(cards["T4"], work)
+    assert alone.seconds == pytest.approx(launches * LAUNCH_SECONDS)
+    two = step_time(cards["A100"], work, devices=2)
+    assert two.compute_seconds == pytest.approx(launches * LAUNCH_SECONDS)
 
 
 def test_a_fast_network_hides_and_a_slow_one_costs():
     config = config_of("gpt2")
-    common: dict[str, Any] = {"tokens": 1e6, "optimizer": "adamw", "rate": 1e12}
-    alone = step_time(config, devices=1, bandwidth=1.0, **common)
+    work = Workload(config, train_params(batch_size=10**5), 10**8)
+    slow_card, fast_card = (
+        Hardware(name="", pattern="", teraflops=1, memory_gb=1, link_gb_per_second=link)
+        for link in (1e-6, 1e3)
+    )
+    alone = step_time(slow_card, work, utilisation=1.0)
     assert alone.network_bytes == 0
-    assert alone.seconds == alone.compute_seconds == 1e6 * flops_per_token(config) / 1e12
-    fast = step_time(config, devices=8, bandwidth=1e12, **common)
+    assert alone.seconds == alone.compute_seconds == step_flops(work) / 1e12
+    fast = step_time(fast_card, work, devices=8, utilisation=1.0)
     assert fast.seconds == pytest.approx(alone.seconds / 8)
-    slow = step_time(config, devices=8, bandwidth=1e3, **common)
+    slow = step_time(slow_card, work, devices=8, utilisation=1.0)
     assert slow.seconds > slow.network_seconds > alone.seconds
     assert fast.network_bytes == slow.network_bytes == 8 * parameter_count(config) * 7 / 8
 

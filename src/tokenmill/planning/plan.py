@@ -153,52 +153,29 @@ class StepTime:
 
 
 def step_time(
-    config: ModelConfig,
-    *,
-    tokens: int,
-    optimizer: OptimizerName,
-    rate: float,
-    devices: int,
-    bandwidth: float,
-    update_rate: float | None = None,
-    recorded: bool = False,
+    gpu: Hardware, work: Workload, *, devices: int = 1, utilisation: float = UTILISATION
 ) -> StepTime:
-    """The time of a step over `tokens` on `devices`, each of which holds the whole model (DDP, Li
-    et al. 2020).
+    """The time of a step of this training on GPUs of one kind in one machine, each of which holds
+    the whole model (DDP, Li et al. 2020).
 
-    Each device computes `rate` operations a second, `update_rate` of the optimizer's products
-    (None: the same), and sends `bandwidth` bytes a second. It sends its float32 gradients twice, as
-    a ring's all-reduce does (Patarasuk and Yuan 2009). No step is shorter than the launches of its
-    operations, which a host makes one by one if the step is not `recorded`.
+    Each sends its float32 gradients twice, as a ring's all-reduce does (Patarasuk and Yuan 2009).
+    No step is shorter than the launches of its operations, which a host makes one by one if the
+    step is not recorded.
     """
-    passes = tokens * flops_per_token(config) / devices / rate
-    update = optimizer_flops(config, optimizer) / (update_rate or rate)
+    config = work.config
+    passes = step_flops(work) / devices / (gpu.flops * utilisation)
+    update = optimizer_flops(config, work.train.optimizer) / (gpu.update_flops * utilisation)
     sent = 2 * 4 * parameter_count(config) * (devices - 1) / devices
+    recorded = devices == 1 and gpu.float32_teraflops is None and waits_for_host(work)
     each = RECORDED_SECONDS if recorded else LAUNCH_SECONDS
     launches = each * (LAUNCHES + LAUNCHES_PER_LAYER * config.n_layer)
-    return StepTime(max(passes + update, launches), sent, sent / bandwidth)
+    return StepTime(max(passes + update, launches), sent, sent / (gpu.link_gb_per_second * 1e9))
 
 
 def optimizer_flops(config: ModelConfig, optimizer: OptimizerName) -> int:
     """Floating-point operations of one update; 0 where they are too few to count."""
     matrices = (p for name, p in outline(config).named_parameters() if is_hidden_matrix(name, p))
     return sum(OPTIMIZERS[optimizer].hidden_flops(*sorted(matrix.shape)) for matrix in matrices)
-
-
-def step_seconds_on(
-    gpu: Hardware, work: Workload, *, devices: int = 1, utilisation: float = UTILISATION
-) -> float:
-    """Seconds of an optimizer step of this training on GPUs of one kind in one machine."""
-    return step_time(
-        work.config,
-        tokens=work.tokens_per_step,
-        optimizer=work.train.optimizer,
-        rate=gpu.flops * utilisation,
-        devices=devices,
-        bandwidth=gpu.link_gb_per_second * 1e9,
-        update_rate=gpu.update_flops * utilisation,
-        recorded=devices == 1 and gpu.float32_teraflops is None and waits_for_host(work),
-    ).seconds
 
 
 def gpu_timer(gpu: Hardware) -> Callable[[Workload], float]:
@@ -214,7 +191,7 @@ def gpu_timer(gpu: Hardware) -> Callable[[Workload], float]:
                 f"takes {size(taken)} with one sequence at a time, more than the {size(room)} that "
                 f"training can fill on {gpu.name}; take hardware with more memory",
             )
-        return step_seconds_on(gpu, work)
+        return step_time(gpu, work).seconds
 
     return seconds
 
@@ -341,7 +318,7 @@ def _gpu_rows(
     price = None if price_per_hour is None else price_per_hour * devices
     for gpu in gpus:
         name = gpu.name if devices == 1 else f"{devices} x {gpu.name}"
-        seconds = step_seconds_on(gpu, work, devices=devices, utilisation=utilisation)
+        seconds = step_time(gpu, work, devices=devices, utilisation=utilisation).seconds
         need, room = _memory_on(gpu, work)
         fitting = sequences_within(wanted, room, need)
         yield PlanRow(name, seconds, work.full_steps, price, fitting, wanted)
