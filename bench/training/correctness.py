@@ -25,7 +25,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from bench.harness import RowFile, here, tiny_command, train_params
+from bench.harness import RowFile, here, section, tiny_command, train_params
 from tokenmill.core.errors import UserError
 from tokenmill.model.config import Architecture, ModelConfig
 from tokenmill.model.device import Compute, configure_process, is_out_of_memory
@@ -36,6 +36,7 @@ from tokenmill.training.checkpoint import RESUMABLE_KEYS, CheckpointStore
 from tokenmill.training.compile import Compilation, RecordedStep, missing_compiler
 from tokenmill.training.history import RunState
 from tokenmill.training.optimizer import Optimizer
+from tokenmill.training.params import RuntimeParams
 from tokenmill.training.step import Batch, MicroBatch, train_step
 
 KINDS = list(itertools.product(get_args(Architecture), ("adamw", "muon")))
@@ -205,7 +206,8 @@ def checkpoint_beside_steps(architecture: str, optimizer: str, compute: Compute)
     run, again = (Run(architecture, optimizer, compute) for _ in range(2))
     with tempfile.TemporaryDirectory() as folder:
         store = CheckpointStore(Path(folder))
-        saver = AsyncCheckpointer(store, keep=2, keep_steps=set(), mirror=None)
+        params = RuntimeParams.model_validate(section("runtime")).checkpoint
+        saver = AsyncCheckpointer(store, params, keep_steps=set())
         run.step(0)
         run.step(1)
         before = run.weights()

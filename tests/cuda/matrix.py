@@ -30,7 +30,13 @@ from torch import Tensor
 from torch._subclasses.fake_tensor import DataDependentOutputException, FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from tests.training.tiny import CONTEXT, VOCABULARY, model_config, train_params
+from tests.training.tiny import (
+    CONTEXT,
+    VOCABULARY,
+    model_config,
+    runtime_params,
+    train_params,
+)
 from tokenmill.model.device import Compute
 from tokenmill.model.gpt import GPT, empty_model
 from tokenmill.model.sequences import Sequences, mean_loss
@@ -169,7 +175,7 @@ def save(model: GPT, optimizer: Optimizer, said: list[str]) -> dict[str, Tensor]
     store = mock.Mock()
     state = RunState(step=1)
     store.save.side_effect = lambda *_: said.append("written")
-    saver = AsyncCheckpointer(store, keep=2, keep_steps=set(), mirror=None)
+    saver = AsyncCheckpointer(store, runtime_params().checkpoint, keep_steps=set())
     with saver.active():
         for _ in range(2):
             optimizer.update_after(saver.save(state, model, optimizer.state(), {}))

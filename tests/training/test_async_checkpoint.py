@@ -5,7 +5,7 @@ from unittest import mock
 import pytest
 import torch
 
-from tests.training.tiny import model_config
+from tests.training.tiny import model_config, runtime_params
 from tokenmill.model.gpt import build
 from tokenmill.training import async_checkpoint as module
 from tokenmill.training.async_checkpoint import COST_SHARE, AsyncCheckpointer
@@ -21,7 +21,8 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 
 
 def test_what_costs_much_is_saved_less_often(clock: list[float]):
-    saver = AsyncCheckpointer(mock.Mock(), keep=2, keep_steps=set(), every_seconds=60)
+    params = runtime_params(checkpoint={"every_seconds": 60}).checkpoint
+    saver = AsyncCheckpointer(mock.Mock(), params, keep_steps=set())
 
     def waits(cost: float) -> list[bool]:
         with saver.timed():
@@ -42,7 +43,7 @@ def test_what_costs_much_is_saved_less_often(clock: list[float]):
 @pytest.mark.parametrize("owned", [False, True])
 def test_only_what_training_changes_is_copied(owned: bool):
     store = mock.Mock()
-    saver = AsyncCheckpointer(store, keep=2, keep_steps=set())
+    saver = AsyncCheckpointer(store, runtime_params().checkpoint, keep_steps=set())
     model = build(model_config(), seed=0)
     moments = {"head.weight/exp_avg": torch.zeros(3)}
     with saver.active():

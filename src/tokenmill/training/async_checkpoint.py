@@ -17,6 +17,7 @@ from tokenmill.model.device import is_out_of_memory
 from tokenmill.model.gpt import GPT, copy_model
 from tokenmill.training.checkpoint import CheckpointStore
 from tokenmill.training.history import RunState
+from tokenmill.training.params import CheckpointParams
 
 COST_SHARE = 0.05
 """The largest share of the time that training stands still for checkpoints by the clock. A sharded
@@ -35,24 +36,22 @@ class AsyncCheckpointer:
     def __init__(
         self,
         store: CheckpointStore,
+        params: CheckpointParams,
         *,
-        keep: int,
         keep_steps: set[int],
-        every_seconds: float | None = None,
         first_step: int | None = None,
         saved: Callable[[RunState], None] = lambda _: None,
         mirror: Callable[[int], None] | None = None,
     ):
-        """Keep the newest `keep` checkpoints and those of `keep_steps`. Tell `saved` the state of
+        """Keep the newest checkpoints and those of `keep_steps`. Tell `saved` the state of
         each new one before an older one is removed, and then `mirror` its step.
 
         `first_step` is where a run without a checkpoint has its first one by time, if it gets there
         within FIRST_SECONDS; None for a run that continues.
         """
         self._store = store
-        self._keep = keep
+        self._params = params
         self._keep_steps = keep_steps
-        self._every_seconds = every_seconds
         self._first_step = first_step
         self._saved = saved
         self._mirror = mirror
@@ -76,13 +75,14 @@ class AsyncCheckpointer:
         """Whether a checkpoint is due by time after `step`: `every_seconds` have passed since the
         last one or since the start, or more where the last one cost more than COST_SHARE of them;
         or it is time for the run's first one."""
-        if self._every_seconds is None:
+        every = self._params.every_seconds
+        if every is None:
             return False
         passed = time.monotonic() - self._saved_at
         is_first_due = self._first_step is not None and (
             passed >= FIRST_SECONDS or step >= self._first_step
         )
-        return is_first_due or passed >= max(self._every_seconds, self._cost / COST_SHARE)
+        return is_first_due or passed >= max(every, self._cost / COST_SHARE)
 
     @contextlib.contextmanager
     def timed(self) -> Iterator[None]:
@@ -156,7 +156,7 @@ class AsyncCheckpointer:
             copied.synchronize()
         self._store.save(state, model, optimizer, resumable)
         self._saved(state)
-        self._store.prune(state, newest=self._keep, also=self._keep_steps)
+        self._store.prune(state, newest=self._params.keep, also=self._keep_steps)
         if self._mirror:
             self._mirror(state.step)
 

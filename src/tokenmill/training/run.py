@@ -187,7 +187,6 @@ def open_training(
     )
     model, forward, optimizer, state = load_training(job, setup, checkpoint, micro_batch)
     live.start(state, work, fingerprint=store.folder.name, plan=plan, cost=runtime.cost)
-    saver = open_saver(store, work, runtime, is_first=not checkpoint, live=live, mirror=mirror)
     return Training(
         work=work,
         runtime=runtime,
@@ -201,7 +200,14 @@ def open_training(
         compilation=setup.compilation,
         state=state,
         store=store,
-        saver=saver,
+        saver=AsyncCheckpointer(
+            store,
+            runtime.checkpoint,
+            keep_steps=work.kept_steps,
+            first_step=None if checkpoint else math.ceil(work.steps_per_epoch / 3),
+            saved=live.saved,
+            mirror=mirror.offer if mirror else None,
+        ),
         display=display,
         live=live,
     )
@@ -241,28 +247,6 @@ def load_training(
     if shared := group.broadcast_tensors(saved):
         optimizer.load(shared)
     return model, forward, optimizer, state
-
-
-def open_saver(
-    store: CheckpointStore,
-    work: Workload,
-    runtime: RuntimeParams,
-    *,
-    is_first: bool,
-    live: LiveFiles,
-    mirror: Mirror | None,
-) -> AsyncCheckpointer:
-    """What writes the checkpoints, and tells of each new one; `is_first` is whether the run has
-    none yet."""
-    return AsyncCheckpointer(
-        store,
-        keep=runtime.checkpoint.keep,
-        keep_steps=work.kept_steps,
-        every_seconds=runtime.checkpoint.every_seconds,
-        first_step=math.ceil(work.steps_per_epoch / 3) if is_first else None,
-        saved=live.saved,
-        mirror=mirror.offer if mirror else None,
-    )
 
 
 def prepare(
