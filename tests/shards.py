@@ -4,11 +4,11 @@ from collections.abc import Iterable
 from pathlib import Path
 from unittest.mock import patch
 
+import numpy as np
 import polars as pl
 
 from tokenmill.data import shard_writer
 from tokenmill.data.report import Tally
-from tokenmill.data.shard_writer import ShardWriter
 from tokenmill.executor import ThreadExecutor
 from tokenmill.formats import shards
 
@@ -26,11 +26,14 @@ def write_shards(
         patch.object(shard_writer, "SHARD_BYTES", shard_bytes),
         patch.object(shards, "ROW_GROUP_BYTES", row_group_bytes),
         ThreadExecutor(threads=1) as executor,
-        ShardWriter(executor, folder, tally) as writer,
     ):
-        for documents in batches:
-            (task,) = executor.start(pl.DataFrame.clone, documents)
-            lengths = documents["text"].str.len_bytes().to_numpy()
-            writer.add(task, lengths, pl.arange(len(documents), eager=True).to_numpy())
-        writer.finish()
+        tables = (
+            (
+                executor.start(pl.DataFrame.clone, documents)[0],
+                documents["text"].str.len_bytes().to_numpy(),
+                np.arange(len(documents)),
+            )
+            for documents in batches
+        )
+        shard_writer.write_shards(tables, folder, tally, executor=executor)
     return tally

@@ -27,7 +27,7 @@ from tokenmill.data.clean import Duplicates, Summary, clean_chunk, summaries
 from tokenmill.data.params import CleanParams
 from tokenmill.data.readers import FORMATS
 from tokenmill.data.report import Tally
-from tokenmill.data.shard_writer import ShardWriter
+from tokenmill.data.shard_writer import write_shards
 from tokenmill.data.sources import find_sources
 from tokenmill.display import Progress
 from tokenmill.executor import Executor, Task, ThreadExecutor
@@ -82,15 +82,15 @@ def drive(executor: Executor, chunk: Chunk, params: CleanParams, folder: Path) -
     duplicates = Duplicates(params, executor, tally)
     with (
         Progress("clean", CHUNKS * chunk.size) as progress,
-        ShardWriter(executor, folder, tally) as writer,
         contextlib.closing(
             summaries([chunk] * CHUNKS, params, executor, tally, progress)
         ) as cleaned,
     ):
-        for summary, documents in cleaned:
-            rows = duplicates.new_rows(summary, documents)
-            writer.add(documents, summary.lengths, rows)
-        writer.finish()
+        new = (
+            (documents, summary.lengths, duplicates.new_rows(summary, documents))
+            for summary, documents in cleaned
+        )
+        write_shards(new, folder, tally, executor=executor)
 
 
 def main() -> None:

@@ -115,16 +115,18 @@ class Executor(abc.ABC):
                 yield self.result(task)
 
     def in_order(
-        self, started: Iterable[tuple[Task, ...]]
+        self, started: Iterable[tuple[Task, ...]], limit: Callable[[], int] | None = None
     ) -> Generator[tuple[Task, ...], None, None]:
-        """Yield the tasks of `started`, a generator that starts them, in their order and with at
-        most `limit()` under way. See `map` for exceptions and closing."""
+        """Yield the tasks of `started`, an iterator that starts them, in their order and with at
+        most `limit()` under way, which is that of the executor if it is not given. See `map` for
+        exceptions and closing."""
+        limit = limit or self.limit
         source = iter(started)
         failure = None
         under_way: deque[tuple[Task, ...]] = deque()
         try:
             while source is not None or under_way:
-                if source is None or len(under_way) >= self.limit():
+                if source is None or len(under_way) >= limit():
                     yield under_way[0]
                     under_way.popleft()
                     continue

@@ -1,7 +1,8 @@
 import itertools
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 import pytest
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 from tests.folders import contents
 from tests.shards import write_shards
 from tokenmill.core.errors import UserError
-from tokenmill.data.shard_writer import CHUNKS_OF_A_SHARD, ShardWriter
+from tokenmill.data.shard_writer import CHUNKS_OF_A_SHARD
 from tokenmill.executor import ThreadExecutor
 from tokenmill.formats import shards
 
@@ -60,13 +61,15 @@ def test_no_name_of_a_folder_is_a_pattern(tmp_path):
 
 def test_few_shards_are_under_way(tmp_path, monkeypatch):
     """They hold their documents in memory."""
-    start, under_way = ShardWriter._start, []
+    in_order, started, under_way = ThreadExecutor.in_order, [], []
 
-    def counted(writer: ShardWriter) -> None:
-        start(writer)
-        under_way.append(len(writer._under_way))
+    def watched(executor: ThreadExecutor, starting: Iterable[Any], limit: Callable[[], int]):
+        counted = (started.append(tasks) or tasks for tasks in starting)
+        for number, tasks in enumerate(in_order(executor, counted, limit)):
+            under_way.append(len(started) - number)
+            yield tasks
 
-    monkeypatch.setattr(ShardWriter, "_start", counted)
+    monkeypatch.setattr(ThreadExecutor, "in_order", watched)
     write_shards(tmp_path, [documents(["x"] * 20)], shard_bytes=1)
     assert len(under_way) == 20
     with ThreadExecutor(threads=1) as executor:

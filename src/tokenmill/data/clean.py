@@ -25,7 +25,7 @@ from tokenmill.data.params import CleanParams
 from tokenmill.data.pii import mask_pii
 from tokenmill.data.readers import FORMATS
 from tokenmill.data.report import Tally, examples_of, report_on
-from tokenmill.data.shard_writer import CHUNKS_OF_A_SHARD, ShardWriter
+from tokenmill.data.shard_writer import CHUNKS_OF_A_SHARD, write_shards
 from tokenmill.data.sources import find_sources
 from tokenmill.display import Progress
 from tokenmill.executor import Executor, Task
@@ -72,14 +72,12 @@ def clean(
     ):
         chunks = Planner(params, progress.advance).chunks(found.sources)
         duplicates = Duplicates(params, executor, tally)
-        with (
-            ShardWriter(executor, folder, tally, store=store) as writer,
-            contextlib.closing(summaries(chunks, params, executor, tally, progress)) as cleaned,
-        ):
-            for summary, documents in cleaned:
-                rows = duplicates.new_rows(summary, documents)
-                writer.add(documents, summary.lengths, rows)
-            writer.finish()
+        with contextlib.closing(summaries(chunks, params, executor, tally, progress)) as cleaned:
+            new = (
+                (documents, summary.lengths, duplicates.new_rows(summary, documents))
+                for summary, documents in cleaned
+            )
+            write_shards(new, folder, tally, executor=executor, store=store)
         report = report_on(tally, found, raw, params, encoding)
         if not report.documents.kept:
             raise _no_document(report, f"{parameter} ({raw})")

@@ -1,14 +1,15 @@
 """Let tasks write clean documents to shards of equal size.
 
-The documents stay where they were cleaned. The writer knows their lengths, so it decides where a
-shard ends, and starts a task that takes the documents of this shard and writes them.
+The documents stay where they were cleaned. From their lengths it is decided here where a shard
+ends, and a task is started that takes the documents of this shard and writes them.
 """
 
-from collections import deque
-from collections.abc import Sequence
+import contextlib
+import itertools
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Self
+from typing import TypeAlias
 
 import numpy as np
 import polars as pl
@@ -24,99 +25,76 @@ from tokenmill.temporary import temporary_folder
 Rows = NDArray[np.intp]
 """Numbers of rows in a table, ascending."""
 
+Documents: TypeAlias = tuple[Task, NDArray[np.uint32], Rows]
+"""A table, the bytes of each of its texts in UTF-8, and the rows to write."""
+
 CHUNKS_OF_A_SHARD = 4
 """About as many chunks as a shard has; there is one shard under way for so many tasks."""
 
 
-class ShardWriter:
-    """Writes documents with the columns of SCHEMA to part-00000.parquet, part-00001.parquet, … in
-    `folder`, or to a store and its manifest to `folder`, and counts them.
+def write_shards(
+    documents: Iterable[Documents],
+    folder: Path,
+    tally: Tally,
+    *,
+    executor: Executor,
+    store: str | None = None,
+) -> None:
+    """Write documents with the columns of SCHEMA to part-00000.parquet, part-00001.parquet, … in
+    `folder`, or to a store and its manifest to `folder`, and count them.
 
     Where a shard ends depends on the documents alone, not on how they come. In memory are the
     documents of the next shard and of those that are being written.
     """
+    if store:
+        Store(store)  # which is refused before any work
+    folder = folder.resolve()
+    write = partial(_write, store=store)
 
-    def __init__(
-        self,
-        executor: Executor,
-        folder: Path,
-        tally: Tally,
-        *,
-        store: str | None = None,
-    ):
-        if store:
-            Store(store)  # which is refused before any work
-        self._executor = executor
-        self._store = store
-        self._stored: list[StoredShard] = []
-        self._folder = folder.resolve()
-        self._tally = tally
-        self._write = partial(_write, store=store)
-        self._pending: list[tuple[Task, Rows]] = []
-        self._held = 0
-        self._under_way: deque[tuple[Path, Task]] = deque()
-        self._number = 0
+    def start(number: int, shard: list[tuple[Task, Rows]]) -> tuple[Task, ...]:
+        tables, rows = zip(*shard, strict=True)
+        return executor.start(write, shard_file(folder, number), rows, *tables)
 
-    def add(self, documents: Task, lengths: NDArray[np.uint32], rows: Rows) -> None:
-        """Add the documents in these rows of a table.
+    starting = map(start, itertools.count(), _divided(documents, executor))
+    few = executor.in_order(starting, lambda: executor.limit() // CHUNKS_OF_A_SHARD + 1)
+    stored: list[StoredShard] = []
+    with contextlib.closing(few) as started:
+        for number, (task,) in enumerate(started):
+            size, in_store, counts = executor.result(task)
+            if in_store:
+                stored.append(in_store)
+            else:
+                expect(shard_file(folder, number), size)
+            tally.merge(counts)
+    if store:
+        write_manifest(folder, Manifest(store=store, shards=stored))
 
-        Args:
-            documents: the table.
-            lengths: bytes of each of its texts, in UTF-8.
-            rows: the rows to write.
-        """
+
+def _divided(
+    documents: Iterable[Documents], executor: Executor
+) -> Iterator[list[tuple[Task, Rows]]]:
+    """The tables of each shard, and the rows of each that belong to it."""
+    shard: list[tuple[Task, Rows]] = []
+    held = 0
+    for cleaned, lengths, new in documents:
+        table, rows = cleaned, new
         sizes = lengths[rows].cumsum(dtype=np.int64)
         if len(rows) and 2 * sizes[-1] < lengths.sum(dtype=np.int64):
-            (documents,) = self._executor.start(_copied, documents, rows)
-            rows = np.arange(len(rows))
+            (table,) = executor.start(_copied, cleaned, new)
+            rows = np.arange(len(new))
         before = 0
         while len(rows):
-            wanted = before + SHARD_BYTES - self._held
+            wanted = before + SHARD_BYTES - held
             taken = min(int(np.searchsorted(sizes, wanted)) + 1, len(rows))
-            self._pending.append((documents, rows[:taken]))
-            self._held += int(sizes[taken - 1]) - before
+            shard.append((table, rows[:taken]))
+            held += int(sizes[taken - 1]) - before
             before = int(sizes[taken - 1])
             rows, sizes = rows[taken:], sizes[taken:]
-            if self._held >= SHARD_BYTES:
-                self._start()
-
-    def finish(self) -> None:
-        """Write the rest, and wait for every shard."""
-        if self._pending:
-            self._start()
-        while self._under_way:
-            self._wait()
-        if self._store:
-            write_manifest(self._folder, Manifest(store=self._store, shards=self._stored))
-
-    def _start(self) -> None:
-        while len(self._under_way) > self._executor.limit() // CHUNKS_OF_A_SHARD:
-            self._wait()
-        path = shard_file(self._folder, self._number)
-        rows = [some for _, some in self._pending]
-        tables = [documents for documents, _ in self._pending]
-        (task,) = self._executor.start(self._write, path, rows, *tables)
-        self._under_way.append((path, task))
-        self._number += 1
-        self._pending = []
-        self._held = 0
-
-    def _wait(self) -> None:
-        path, task = self._under_way[0]
-        size, stored, counts = self._executor.result(task)
-        self._under_way.popleft()
-        if stored:
-            self._stored.append(stored)
-        else:
-            expect(path, size)
-        self._tally.merge(counts)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        for under_way in reversed(self._under_way):
-            self._executor.cancel(under_way[1])
+            if held >= SHARD_BYTES:
+                yield shard
+                shard, held = [], 0
+    if shard:
+        yield shard
 
 
 def _copied(documents: pl.DataFrame, rows: Rows) -> pl.DataFrame:
