@@ -35,9 +35,9 @@ from tokenmill.formats.tokenizer import END_OF_TEXT, RECORD, read_tokenizer
 from tokenmill.tokens import corpus as corpus_module
 from tokenmill.tokens import encoder
 from tokenmill.tokens import pack as pack_module
-from tokenmill.tokens.corpus import SplitMethod, SplitRule, TextSpan
+from tokenmill.tokens.corpus import SplitMethod, SplitRule
 from tokenmill.tokens.encoder import FRAGMENTS
-from tokenmill.tokens.pack import TextBatch, packed_metrics, text_batches
+from tokenmill.tokens.pack import packed_metrics
 from tokenmill.tokens.params import TokenizeParams, TokenizerParams
 from tokenmill.tokens.train_tokenizer import train_tokenizer
 from tokenmill.tokens.unpack import unpack
@@ -289,15 +289,10 @@ def test_fifty_thousand_tiny_documents(corpus: Corpus, bpe_file: Path, tmp_path:
 def test_batches_stay_small_whatever_the_documents(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pack_module, "BATCH_BYTES", 1000)
     texts = ["word " * 21, "", "short", "word " * 10, "x" * 99] * 20
-    spans = [
-        TextSpan("train", pl.Series(texts), pl.Series(["a.txt"] * len(texts))),
-        TextSpan("val", pl.Series([], dtype=pl.String), pl.Series([], dtype=pl.String)),
-    ]
-    batches = list(text_batches(spans, has_sources=True))
-    assert max(batch.bytes for batch in batches) < 1000 + 105
-    assert sum(int(batch.ends.sum()) for batch in batches) == len(texts)
-    assert "".join(text for batch in batches for text in batch.texts) == "".join(texts)
-    assert all(batch.bytes == sum(len(text) for text in batch.texts) for batch in batches)
+    batches = list(pack_module._cut(pl.Series(texts)))
+    assert max(sum(map(len, batch)) for batch, _ in batches) < 1000 + 105
+    assert sum(int(ends.sum()) for _, ends in batches) == len(texts)
+    assert [text for batch, _ in batches for text in batch] == texts
 
 
 @pytest.mark.parametrize("method", ["hash", "names", "ends"])
@@ -314,15 +309,21 @@ def test_nothing_of_a_row_group_is_held_while_the_next_is_read(
         held.append(weakref.ref(frame))
         return frame
 
-    def encode(batch: TextBatch, **_: object) -> np.ndarray:
-        held.append(weakref.ref(batch.texts))
-        return np.zeros(1, "<i4")
+    def ids_of(texts: pl.Series) -> tuple[np.ndarray, np.ndarray]:
+        held.append(weakref.ref(texts))
+        return np.zeros(0, "<i4"), np.zeros(len(texts) + 1, "<i8")
+
+    def encode_watched(documents: pl.DataFrame, *others: Any) -> None:
+        held.append(weakref.ref(documents))
+        encode(documents, *others)
 
     monkeypatch.setattr(pack_module, "BATCH_BYTES", 1000)
-    monkeypatch.setattr(pack_module, "encode_batch", encode)
     monkeypatch.setattr(shards, "documents", lambda *_: map(read, range(3)))
     tokenizer = {"vocab_size": 2, "eot_id": 0}
-    work: Any = Mock(out=tmp_path, total=1, tokenizer=tokenizer, has_sources=True)
+    encode = pack_module._encode
+    monkeypatch.setattr(pack_module, "_encode", encode_watched)
+    encoder = Mock(encode_documents=ids_of)
+    work: Any = Mock(out=tmp_path, total=1, encoder=encoder, tokenizer=tokenizer, has_sources=True)
     item: Any = Mock(rule=SplitRule(method, 0.5))
     packed = pack_module._encoded(item, tmp_path / "part-00000.zst", work)
     assert packed.train.bytes + packed.val.bytes == 3 * 50 * 100
@@ -444,8 +445,7 @@ def test_zstd_has_a_checksum(prose: Path, bpe_file: Path, tmp_path: Path) -> Non
 def test_big_ids_are_four_bytes_little_endian() -> None:
     tokens = np.array([65_536, 100_000, 2**31 - 1, 70_000], dtype="<i4")
     part = pack_module.PackedPart(packed_dtype(1 << 17))
-    text = TextBatch("train", None, pl.Series(["abc"]), np.array([True]), bytes=3)
-    part.add(text, tokens)
+    part.add(tokens, pl.Series(["abc"]), np.array([True]), None)
     part.finish()
     assert (
         zstandard.ZstdDecompressor().decompressobj().decompress(part.content)
@@ -456,9 +456,10 @@ def test_big_ids_are_four_bytes_little_endian() -> None:
 def test_end_of_text_after_every_end() -> None:
     ids, offsets = np.array([5, 6, 7], dtype="<i4"), np.array([0, 2, 3, 3])
     fixed = encoder.Encoder("table", lambda _: (ids, offsets), "", {})
-    ends = np.array([True, True, True])
-    batch = TextBatch("train", None, pl.Series(["ab", "c", ""]), ends, bytes=3)
-    found = pack_module.encode_batch(batch, encoder=fixed, eot_id=0)
+    work: Any = Mock(encoder=fixed, tokenizer={"eot_id": 0}, has_sources=False)
+    part = Mock()
+    pack_module._encode(pl.DataFrame({"text": ["ab", "c", ""]}), part, work)
+    (found, *_), _ = part.add.call_args
     assert (found.tolist(), found.dtype.str) == ([5, 6, 0, 7, 0, 0], "<i4")
 
 

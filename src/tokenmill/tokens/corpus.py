@@ -188,13 +188,8 @@ def _beginnings(shard: ShardFile, *, budget: int) -> list[str]:
     return plain_column(found.str.head(budget // len(found))).to_list()
 
 
-class TextSpan(NamedTuple):
-    """Consecutive documents of one split, or parts of documents that the split cut."""
-
-    split: Split
-    texts: pl.Series
-    sources: pl.Series
-    """The file of each, relative to data.raw."""
+SplitDocuments: TypeAlias = tuple[Split, pl.DataFrame]
+"""A split, and consecutive documents of it, or parts of documents that it cut."""
 
 
 def runs(names: pl.Series) -> Iterator[tuple[str, int]]:
@@ -203,11 +198,11 @@ def runs(names: pl.Series) -> Iterator[tuple[str, int]]:
     return zip(table["value"].to_list(), table["len"].to_list(), strict=True)
 
 
-def by_source(span: TextSpan) -> Iterator[tuple[str, pl.Series]]:
-    """Each source of a span, and its texts that follow each other."""
+def by_source(documents: pl.DataFrame) -> Iterator[tuple[str, pl.Series]]:
+    """Each source of some documents, and its texts that follow each other."""
     start = 0
-    for source, length in runs(_source_of(span.sources)):
-        yield source, span.texts[start : start + length]
+    for source, length in runs(_source_of(documents["source"])):
+        yield source, documents["text"][start : start + length]
         start += length
 
 
@@ -346,12 +341,12 @@ def split_rules(clean: Path, method: SplitMethod, val_fraction: float) -> list[S
     ]
 
 
-def split_documents(documents: Iterable[pl.DataFrame], rule: SplitRule) -> Iterator[TextSpan]:
+def split_documents(documents: Iterable[pl.DataFrame], rule: SplitRule) -> Iterator[SplitDocuments]:
     """Yield the documents of one shard (all columns), in order, split into train and val. No table
-    is held while the next one is read, unless the caller holds its spans."""
+    is held while the next one is read, unless the caller holds what it got."""
     if rule.method == "tail":
         return _split_at(documents, rule.edge)
-    split: Callable[[pl.DataFrame], Iterator[TextSpan]]
+    split: Callable[[pl.DataFrame], Iterator[SplitDocuments]]
     if rule.method == "ends":
         split = partial(_split_ends, val_fraction=rule.val_fraction)
     elif rule.method == "names":
@@ -364,14 +359,10 @@ def split_documents(documents: Iterable[pl.DataFrame], rule: SplitRule) -> Itera
 
 def _split_whole(
     frame: pl.DataFrame, is_val: Callable[[pl.DataFrame], np.ndarray]
-) -> Iterator[TextSpan]:
+) -> Iterator[SplitDocuments]:
     in_val = is_val(frame)
-    yield _span("train", frame.filter(pl.Series(~in_val)))
-    yield _span("val", frame.filter(pl.Series(in_val)))
-
-
-def _span(split: Split, frame: pl.DataFrame) -> TextSpan:
-    return TextSpan(split, frame["text"], frame["source"])
+    yield "train", frame.filter(pl.Series(~in_val))
+    yield "val", frame.filter(pl.Series(in_val))
 
 
 def _is_hashed_val(frame: pl.DataFrame, threshold: int) -> np.ndarray:
@@ -399,15 +390,15 @@ def _hashed_chars(shard: ShardFile, *, threshold: int) -> int:
     )
 
 
-def _split_ends(frame: pl.DataFrame, val_fraction: float) -> Iterator[TextSpan]:
+def _split_ends(frame: pl.DataFrame, val_fraction: float) -> Iterator[SplitDocuments]:
     """Put the beginning of every document into train and its end into val. A document of a few
     characters stays whole."""
     texts = frame["text"].to_list()
     edges = [_end_of_beginning(text, val_fraction) for text in texts]
     cut = list(zip(texts, edges, strict=True))
-    yield _span("train", _with_texts(frame, [text[:edge] for text, edge in cut]))
+    yield "train", _with_texts(frame, [text[:edge] for text, edge in cut])
     ends = _with_texts(frame, [text[edge:] for text, edge in cut])
-    yield _span("val", ends.filter(pl.col("text") != ""))
+    yield "val", ends.filter(pl.col("text") != "")
 
 
 def _end_of_beginning(text: str, val_fraction: float) -> int:
@@ -421,7 +412,7 @@ def _with_texts(frame: pl.DataFrame, texts: list[str]) -> pl.DataFrame:
     return frame.with_columns(text=pl.Series(texts, dtype=pl.String))
 
 
-def _split_at(documents: Iterable[pl.DataFrame], edge: int) -> Iterator[TextSpan]:
+def _split_at(documents: Iterable[pl.DataFrame], edge: int) -> Iterator[SplitDocuments]:
     """Put everything before character `edge` into train. Only the document across it is cut."""
     position = 0
     for frame in documents:
@@ -430,11 +421,11 @@ def _split_at(documents: Iterable[pl.DataFrame], edge: int) -> Iterator[TextSpan
         before = int((stops <= edge).sum())
         start = int(stops[before - 1]) if before else position
         position = int(stops[-1]) if len(stops) else position
-        yield _span("train", frame.head(before))
+        yield "train", frame.head(before)
         if start < edge < position:
             across = frame.slice(before, 1)
             text = pl.col("text").str
-            yield _span("train", across.with_columns(text.slice(0, edge - start)))
-            yield _span("val", across.with_columns(text.slice(edge - start)))
+            yield "train", across.with_columns(text.slice(0, edge - start))
+            yield "val", across.with_columns(text.slice(edge - start))
             before += 1
-        yield _span("val", frame.slice(before))
+        yield "val", frame.slice(before)

@@ -186,5 +186,5 @@ def _runs(clean: Path, split: TokenizeParams) -> Iterator[tuple[str, int]]:
 
 def _shard_runs(item: tuple[ShardFile, SplitRule]) -> list[tuple[str, int]]:
     shard, rule = item
-    spans = split_documents(shards.documents(shard, tuple(shards.SCHEMA)), rule)
-    return [run for span in spans if span.split == "train" for run in runs(span.sources)]
+    found = split_documents(shards.documents(shard, tuple(shards.SCHEMA)), rule)
+    return [run for split, some in found if split == "train" for run in runs(some["source"])]

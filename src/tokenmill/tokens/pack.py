@@ -12,7 +12,6 @@ descriptions alone, which the driver keeps. The bytes depend only on text, token
 
 import contextlib
 import hashlib
-import itertools
 import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
@@ -42,7 +41,6 @@ from tokenmill.formats.token_file import (
     PackedShard,
     Part,
     SourceRun,
-    Split,
     TokenMetadata,
     packed_dtype,
     write_metadata,
@@ -52,7 +50,6 @@ from tokenmill.temporary import temporary_folder
 from tokenmill.tokens.corpus import (
     SplitMethod,
     SplitRule,
-    TextSpan,
     by_source,
     choose_split,
     probe,
@@ -341,11 +338,10 @@ def _reused(kept: Path, target: Path) -> PackedShard | None:
 
 def _encoded(item: Item, target: Path, work: Work) -> PackedShard:
     parts = {split: PackedPart(packed_dtype(work.tokenizer["vocab_size"])) for split in SPLITS}
-    eot_id = work.tokenizer["eot_id"]
-    spans = split_documents(shards.documents(item.shard, tuple(shards.SCHEMA)), item.rule)
-    for batch in text_batches(spans, has_sources=work.has_sources):
-        parts[batch.split].add(batch, encode_batch(batch, encoder=work.encoder, eot_id=eot_id))
-        del batch  # it would hold its row group while the next one is read
+    tables = shards.documents(item.shard, tuple(shards.SCHEMA))
+    for split, documents in split_documents(tables, item.rule):
+        _encode(documents, parts[split], work)
+        del documents  # it would hold its row group while the next one is read
     described = {split: part.finish() for split, part in parts.items()}
     content = b"".join(part.content for part in parts.values())
     text = sum(part.bytes for part in described.values())
@@ -362,34 +358,19 @@ def _encoded(item: Item, target: Path, work: Work) -> PackedShard:
     )
 
 
-@dataclass(frozen=True)
-class TextBatch:
-    """Texts of one split that are encoded together: whole documents, or segments of long ones."""
-
-    split: Split
-    source: str | None
-    """Where all of them come from; None where sources are not told apart."""
-    texts: pl.Series
-    ends: np.ndarray
-    """Whether a document ends with each text; bool, one per text."""
-    bytes: int
-    """UTF-8 bytes of the texts, without the marks of turns."""
-
-
-def text_batches(spans: Iterable[TextSpan], *, has_sources: bool) -> Iterator[TextBatch]:
-    """Divide the corpus into batches, each of one source if it `has_sources` to tell apart. Each
-    begins in another multiple of BATCH_BYTES. No span is held while the next one is made."""
-
-    def batches(span: TextSpan) -> Iterator[TextBatch]:
-        for source, documents in by_source(span) if has_sources else [(None, span.texts)]:
-            for texts, ends in _cut(documents):
-                yield TextBatch(span.split, source, texts, ends, text_bytes(texts))
-
-    return itertools.chain.from_iterable(map(batches, spans))
+def _encode(documents: pl.DataFrame, part: "PackedPart", work: Work) -> None:
+    """Append documents to a part, with end-of-text after each. They are encoded in batches, of one
+    source if these are told apart; each begins in another multiple of BATCH_BYTES."""
+    for source, column in by_source(documents) if work.has_sources else [(None, documents["text"])]:
+        for texts, ends in _cut(column):
+            ids, offsets = work.encoder.encode_documents(texts)
+            ids = np.insert(ids, offsets[1:][ends], work.tokenizer["eot_id"])
+            part.add(ids, texts, ends, source)
 
 
 def _cut(documents: pl.Series) -> Iterator[tuple[pl.Series, np.ndarray]]:
-    """The texts of each batch, and whether a document ends with each of them."""
+    """The texts of each batch, whole documents or segments of long ones, and whether a document
+    ends with each of them (bool)."""
     if documents.is_empty():
         return
     texts, ends = segmented(documents)
@@ -398,12 +379,6 @@ def _cut(documents: pl.Series) -> Iterator[tuple[pl.Series, np.ndarray]]:
     first = np.flatnonzero(np.diff(number, prepend=-1)).tolist()
     for start, end in zip(first, [*first[1:], len(texts)], strict=True):
         yield texts[start:end], ends[start:end]
-
-
-def encode_batch(batch: TextBatch, *, encoder: Encoder, eot_id: int) -> np.ndarray:
-    """The ids of a batch (int32), with end-of-text after each document."""
-    ids, offsets = encoder.encode_documents(batch.texts)
-    return np.insert(ids, offsets[1:][batch.ends], eot_id)
 
 
 class PackedPart:
@@ -419,15 +394,16 @@ class PackedPart:
         self._turn_tokens = 0
         self._sources: list[_SourceCount] = []
 
-    def add(self, batch: TextBatch, ids: np.ndarray) -> None:
-        """Append a batch, whose ids these are."""
-        if not self._sources or self._sources[-1].source != batch.source:
-            self._sources.append(_SourceCount(batch.source))
+    def add(self, ids: np.ndarray, texts: pl.Series, ends: np.ndarray, source: str | None) -> None:
+        """Append the ids of texts (int32) that come from one source; `ends` says whether a document
+        ends with each of them."""
+        if not self._sources or self._sources[-1].source != source:
+            self._sources.append(_SourceCount(source))
         of_source = self._sources[-1]
-        of_source.documents += int(batch.ends.sum())
+        of_source.documents += int(ends.sum())
         of_source.tokens += len(ids)
-        of_source.bytes += batch.bytes
-        self._turn_tokens += mark_count(batch.texts)
+        of_source.bytes += text_bytes(texts)
+        self._turn_tokens += mark_count(texts)
         self._sha256.update(ids.data)
         self.content += self._stream.compress(ids.astype(self._dtype, copy=False).data)
 
