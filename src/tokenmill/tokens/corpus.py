@@ -223,21 +223,21 @@ SPLIT_IN_WORDS: dict[SplitMethod, str] = {
 
 
 @dataclass(frozen=True)
-class Counts:
-    """What the choice of a split needs to know of a shard, or of the whole corpus."""
+class SplitRule:
+    """How one shard is split: what the texts of a split follow from, besides the shard itself."""
 
-    sources: frozenset[str]
-    """Its sources; of a shard, at most one more than MAX_SOURCES."""
-    named: frozenset[bool]
-    """Whether it has files that are named as validation text (True), and others (False)."""
-    val: int
-    """The documents that `hash` would hold out."""
+    method: SplitMethod
+    val_fraction: float
+    edge: int = 0
+    """For `tail`: the number of the shard's characters before the cut; often none, or all."""
 
 
 class Choice(NamedTuple):
     """How the corpus is split."""
 
     method: SplitMethod
+    rules: list[SplitRule]
+    """How each of its shards is split, in their order."""
     has_sources: bool
     """Whether it has at most MAX_SOURCES sources, which are then told apart."""
 
@@ -251,29 +251,31 @@ def choose_split(clean: Path, params: TokenizeParams, executor: Executor) -> Cho
     `tail` where documents are too short for that.
 
     Raises:
-        UserError: `hash` is asked for, and would leave a split empty.
+        UserError: a split would be empty, as far as it shows without reading the text.
     """
     threshold = int(params.val_fraction * 2**64)
     sources, named, val = set[str](), set[bool](), 0
-    for found in executor.map(partial(_counts, threshold=threshold), shards.shards(clean)):
+    count = partial(_counts, threshold=threshold)
+    for sources_of, named_of, val_of in executor.map(count, shards.shards(clean)):
         if len(sources) <= MAX_SOURCES:
-            sources |= found.sources
-        named |= found.named
-        val += found.val
-    return Choice(
-        _method(clean, params, executor, is_named=len(named) > 1, val=val),
-        has_sources=len(sources) <= MAX_SOURCES,
-    )
+            sources |= sources_of
+        named |= named_of
+        val += val_of
+    method = _method(clean, params, executor, is_named=len(named) > 1, val=val)
+    rules = _split_rules(clean, method, params.val_fraction)
+    return Choice(method, rules, has_sources=len(sources) <= MAX_SOURCES)
 
 
-def _counts(shard: ShardFile, *, threshold: int) -> Counts:
+def _counts(shard: ShardFile, *, threshold: int) -> tuple[set[str], set[bool], int]:
+    """What the choice needs to know of a shard: its sources, of which one more than MAX_SOURCES are
+    enough; whether it has files that are named as validation text (True), and others (False); how
+    many documents `hash` would hold out."""
     sources, named, val = set[str](), set[bool](), 0
     for frame in shards.documents(shard, ("source", "id")):
         sources |= set(_source_of(frame["source"]).unique().to_list())
         named |= set(_is_named_val(frame).tolist())
         val += int(_is_hashed_val(frame, threshold).sum())
-    few = itertools.islice(sources, MAX_SOURCES + 1)
-    return Counts(frozenset(few), frozenset(named), val)
+    return set(itertools.islice(sources, MAX_SOURCES + 1)), named, val
 
 
 def _method(
@@ -301,17 +303,7 @@ def _method(
     return "hash"
 
 
-@dataclass(frozen=True)
-class SplitRule:
-    """How one shard is split: what the texts of a split follow from, besides the shard itself."""
-
-    method: SplitMethod
-    val_fraction: float
-    edge: int = 0
-    """For `tail`: the number of the shard's characters before the cut; often none, or all."""
-
-
-def split_rules(clean: Path, method: SplitMethod, val_fraction: float) -> list[SplitRule]:
+def _split_rules(clean: Path, method: SplitMethod, val_fraction: float) -> list[SplitRule]:
     """How each shard of the corpus is split by `method`, so that each can be split by itself.
 
     `hash` sends a document to val if its stored id, the XXH3 hash of its text, is below
@@ -319,9 +311,6 @@ def split_rules(clean: Path, method: SplitMethod, val_fraction: float) -> list[S
     between words where it can. `tail` cuts the corpus at character floor(characters · (1 -
     val_fraction)); a document across that character becomes one document in each split. For Tiny
     Shakespeare and 0.1 this is nanoGPT's split.
-
-    Raises:
-        UserError: train or val would be empty. No text is read for this.
     """
     chars = [totals.chars for totals in shards.shard_totals(clean)]
     if method in ("names", "hash"):

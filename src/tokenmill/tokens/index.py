@@ -40,7 +40,6 @@ from tokenmill.tokens.corpus import (
     choose_split,
     runs,
     split_documents,
-    split_rules,
 )
 from tokenmill.tokens.params import TokenizeParams
 from tokenmill.tokens.words import Words
@@ -177,8 +176,7 @@ def _sources(clean: Path, split: TokenizeParams, documents: int) -> list[Source]
 def _runs(clean: Path, split: TokenizeParams) -> Iterator[tuple[str, int]]:
     """The sources of the training text in its order, each with how many documents follow."""
     with ThreadExecutor() as executor:
-        method = choose_split(clean, split, executor).method
-        rules = split_rules(clean, method, split.val_fraction)
+        rules = choose_split(clean, split, executor).rules
         items = zip(shards.shards(clean), rules, strict=True)
         for found in executor.map(_shard_runs, items):
             yield from found

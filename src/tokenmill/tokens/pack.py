@@ -55,7 +55,6 @@ from tokenmill.tokens.corpus import (
     probe,
     segmented,
     split_documents,
-    split_rules,
 )
 from tokenmill.tokens.encoder import Encoder, choose_encoder
 from tokenmill.tokens.params import TokenizeParams
@@ -103,8 +102,7 @@ def pack(
         UserError: the tokenizer cannot be used, a character has no token, or a split is empty.
     """
     tokenizer = read_tokenizer(tokenizer_file)
-    method, has_sources = choose_split(clean, params, executor)
-    rules = split_rules(clean, method, params.val_fraction)
+    method, rules, has_sources = choose_split(clean, params, executor)
     encoder = choose_encoder(tokenizer, probe(clean, CHECKED_CHARS, executor))
     if encoder.note:
         say(encoder.note)
