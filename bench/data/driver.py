@@ -60,7 +60,9 @@ class SleepingExecutor(ThreadExecutor):
         group: int | None = None,
     ) -> tuple[Task, ...]:
         """See `Executor.start`."""
-        if getattr(function, "func", None) is clean_chunk:
+        if not isinstance(function, partial):  # it looks at duplicates
+            return super().start(function, *arguments)
+        if function.func is clean_chunk:
             return super().start(self._clean, next(self._numbers), values=values, group=group)
         return super().start(self._write, *arguments)
 

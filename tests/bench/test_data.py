@@ -187,6 +187,7 @@ def test_a_missing_peer_is_reported(tmp_path: Path) -> None:
 def test_simulated_nodes_are_driven(bench: Bench, tmp_path: Path, monkeypatch) -> None:
     monkeypatch.setattr(driver, "CHUNKS", 6)
     monkeypatch.setattr(driver, "CHUNK_SECONDS", 0.0)
-    (tmp_path / "raw.txt").write_text("\n".join(TEXTS), encoding="utf-8")
+    for name in ("raw.txt", "the same.txt"):
+        (tmp_path / name).write_text("\n".join(TEXTS), encoding="utf-8")
     *_, last = bench("data.driver", tmp_path).splitlines()
     assert last.split()[1] == str(driver.NODES[-1])
