@@ -13,7 +13,13 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer
 
 from tokenmill.core.errors import UserError
-from tokenmill.formats.tokenizer import END_OF_TEXT, TextTokenizer, parse_tokenizer, read_tokenizer
+from tokenmill.formats.tokenizer import (
+    END_OF_TEXT,
+    TextTokenizer,
+    parse_tokenizer,
+    read_tokenizer,
+    token_bytes,
+)
 from tokenmill.tokens.encoder import adversarial_texts
 
 
@@ -141,6 +147,14 @@ def test_keys_may_be_left_to_their_defaults(bpe: TextTokenizer, bpe_file: Path) 
     tokenizer = parse_tokenizer(json.dumps(layout).encode(), bpe_file)
     assert replace(tokenizer, sha256=bpe.sha256) == bpe
     assert tokenizer.encode("It's the river") == bpe.encode("It's the river")
+
+
+def test_no_special_token_has_bytes(bpe: TextTokenizer, bpe_file: Path) -> None:
+    """As of a model whose vocabulary lists one that GPT-2's bytes cannot spell."""
+    layout = json.loads(_added(bpe_file.read_text(encoding="utf-8"), "<|end…|>", special=True))
+    layout["model"]["vocab"]["<|end…|>"] = bpe.vocab_size
+    more = parse_tokenizer(json.dumps(layout).encode(), bpe_file)
+    assert token_bytes(more) == [*token_bytes(bpe), b""]
 
 
 def _renamed(text: str, token: str, other: str) -> str:

@@ -249,7 +249,7 @@ def token_lengths(tokenizer: TextTokenizer) -> np.ndarray:
 
 def token_bytes(tokenizer: TextTokenizer) -> list[bytes]:
     """The UTF-8 bytes of every token, in the order of the ids; special tokens have none."""
-    special, is_bpe = tokenizer.special_ids, tokenizer.type == "bpe"
+    special, is_bpe = tokenizer.backend.get_added_tokens_decoder(), tokenizer.type == "bpe"
     found = [b""] * tokenizer.vocab_size
     for token, token_id in tokenizer.backend.get_vocab(with_added_tokens=False).items():
         if token_id not in special:
