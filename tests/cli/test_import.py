@@ -23,6 +23,8 @@ from tokenmill.model.huggingface import load_model
 from tokenmill.runs.export import export
 from tokenmill.runs.find import FoundModel
 
+SEQUENCE = [{"Sequence": {"id": "A", "type_id": 0}}]
+
 adopt = importlib.import_module("tokenmill.cli.import").adopt  # `import` is a keyword
 
 
@@ -150,8 +152,11 @@ def test_other_tokenizer_is_refused(part: str, value: Any, tmp_path: Path):
         adopt(checkpoint, tmp_path / "start")
 
 
-def test_truncation_in_the_file_does_not_count(tmp_path: Path):
+def test_truncation_and_what_is_put_in_front_do_not_count(tmp_path: Path):
     checkpoint, _ = published(tmp_path)
+    bos = {"id": END_OF_TEXT, "ids": [0], "tokens": [END_OF_TEXT]}
+    single = [{"SpecialToken": {"id": END_OF_TEXT, "type_id": 0}}, *SEQUENCE]
+    template = {"type": "TemplateProcessing", "single": single, "pair": [*SEQUENCE, *SEQUENCE]}
     layout = json.loads(checkpoint.tokenizer.read_bytes())
     layout["truncation"] = {
         "direction": "Right",
@@ -159,10 +164,14 @@ def test_truncation_in_the_file_does_not_count(tmp_path: Path):
         "strategy": "LongestFirst",
         "stride": 0,
     }
+    layout["post_processor"] = template | {"special_tokens": {END_OF_TEXT: bos}}
     del layout["pre_tokenizer"]["use_regex"]  # as in the hub's `gpt2`
     checkpoint.tokenizer.write_text(json.dumps(layout))
     adopt(checkpoint, tmp_path / "start")
-    assert len(read_tokenizer(tmp_path / "start/tokenizer.json").encode(TEXT)) > 4
+    file = tmp_path / "start/tokenizer.json"
+    ids = read_tokenizer(file).encode(TEXT)
+    assert len(ids) > 4
+    assert Tokenizer.from_file(str(file)).encode(TEXT).ids == ids
 
 
 @pytest.mark.parametrize("architecture", get_args(Architecture))

@@ -266,7 +266,8 @@ def _with_rows(tensors: dict[str, "Tensor"], added: int) -> dict[str, "Tensor"]:
 
 
 def _read_backend(file: Path) -> "Tokenizer":
-    """A tokenizer.json as `tokenizers` writes it today, without truncation and padding."""
+    """A tokenizer.json as `tokenizers` writes it today, without truncation, padding and what adds
+    special tokens to a text: here only the pipeline does."""
     from tokenizers import Tokenizer
 
     try:
@@ -277,6 +278,8 @@ def _read_backend(file: Path) -> "Tokenizer":
         raise UserError(f"{file} is not a tokenizer ({first_line(error)}); {WAY_OUT}.") from None
     backend.no_truncation()
     backend.no_padding()
+    if backend.num_special_tokens_to_add(is_pair=False):
+        backend.post_processor = None
     return backend
 
 
