@@ -138,7 +138,7 @@ def test_a_truncated_archive_is_refused_by_name(tmp_path, run, ending, kept):
 def test_a_file_that_is_no_archive_is_refused(tmp_path, run, ending):
     path = tmp_path / f"a.txt{ending}"
     path.write_bytes(b"plain text, not compressed at all")
-    with pytest.raises(UserError, match="is a broken archive"):
+    with pytest.raises(UserError, match=r"is not compressed.* a\.txt "):
         run(path)
 
 

@@ -32,7 +32,13 @@ from tokenmill.core.paths import PROMPTS_FILE, SAMPLE, VALIDATION_WORDS
 from tokenmill.formats.raw_text import Objects, Raw, Version, changed, open_file, version_of
 from tokenmill.words.cleaning import skipped_in_words
 
-COMPRESSIONS = (".gz", ".zst", ".bz2", ".xz")
+COMPRESSIONS = {
+    ".gz": (b"\x1f\x8b",),
+    ".zst": (b"\x28\xb5\x2f\xfd", b"\x50\x2a\x4d\x18"),  # pzstd begins with a frame to skip
+    ".bz2": (b"BZh",),
+    ".xz": (b"\xfd7zXZ", b"\x5d\0\0"),  # the older .lzma
+}
+"""How the files of each ending begin."""
 
 ZIP = ".zip"
 """Ends the name of an archive of which every readable file is a source."""
@@ -361,6 +367,12 @@ def _broken(source: Source, error: Exception) -> Exception:
         return UserError(
             f"{source.location} was compressed with a window of more than 128 MiB; unpack it "
             f"(`{command}`) and give that."
+        )
+    begins = _beginning(source.location)
+    if begins and not begins.startswith(COMPRESSIONS.get(source.compression or "", b"")):
+        return UserError(
+            f"{source.location} is not compressed, as where a server unpacked what it sent; rename "
+            f"it to {Path(source.location).stem} (`dvc move`, if DVC tracks it)."
         )
     why = str(error) or "it ends too early"
     return UserError(f"{source.location} is a broken archive ({why}); get it again.")
