@@ -208,6 +208,10 @@ def test_names_of_a_mixture_are_compared_with_the_text(write: Write, tmp_path: P
         with pytest.raises(ParamsError, match=r"are c\.md, chats, web") as error:
             refuse_missing_text(params)
         assert error.value.parameters == ["data.mixture"]
+    params = check_all(write(**raw, data__mixture={"chats": 0, "web": 0, "c.md": 0}))
+    with pytest.raises(ParamsError, match="weight 0") as error:
+        refuse_missing_text(params)
+    assert error.value.parameters == ["data.mixture"]
 
 
 @pytest.mark.parametrize("written", ["6e-4", "6.0e-4", "0.0006", "6E-04"])

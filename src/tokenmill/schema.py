@@ -36,7 +36,7 @@ from tokenmill.evaluation.prompts import EvaluateParams, normalized, prompts_bes
 from tokenmill.executor import ExecutorParams
 from tokenmill.finetuning.params import FinetuneSection
 from tokenmill.formats.metrics import TokensMetrics, read_metrics
-from tokenmill.formats.mixture import check_names
+from tokenmill.formats.mixture import check_mixture
 from tokenmill.formats.raw_text import Objects, raw_text
 from tokenmill.formats.token_file import too_short
 from tokenmill.model.config import ModelParams
@@ -217,10 +217,10 @@ def refuse_missing_text(params: AllParams) -> None:
 
 
 def _check_mixture(mixture: Mapping[str, float], sources: set[str]) -> None:
-    """Refuse the name of no source before the text is cleaned; the stage `train` refuses one whose
-    documents were all dropped or held out."""
+    """Refuse the name of no source, and weights that leave none, before the text is cleaned; the
+    stage `train` refuses a source whose documents were all dropped or held out."""
     try:
-        check_names(mixture, sources, "data.raw")
+        check_mixture(mixture, sources, "data.raw")
     except UserError as error:
         raise ParamsError(PARAMS_FILE, [("data.mixture", str(error))]) from None
 

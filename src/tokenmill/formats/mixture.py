@@ -58,7 +58,7 @@ def stretches_of(
     """
     if not mixture or not mixes(mixture):
         return ()
-    check_names(mixture, {run.source for run in runs}, "the training text")
+    check_mixture(mixture, {run.source for run in runs}, "the training text")
     stretches: list[Stretch] = []
     for named, some in itertools.groupby(
         runs, lambda run: run.source if mixture.get(run.source or "", 1) != 1 else None
@@ -74,11 +74,6 @@ def stretches_of(
                 "0, or put it into a folder with more text."
             )
         stretches.append(stretch)
-    if not any(stretch.weight for stretch in stretches):
-        raise UserError(
-            "data.mixture gives every source the weight 0, so there is nothing to train on; give "
-            "one of them another."
-        )
     return tuple(stretches)
 
 
@@ -87,8 +82,11 @@ def mixes(mixture: Mapping[str, float] | None) -> bool:
     return any(weight != 1 for weight in (mixture or {}).values())
 
 
-def check_names(mixture: Mapping[str, float], sources: Collection[str | None], where: str) -> None:
-    """Refuse a name that is none of these sources, which are those of `where`.
+def check_mixture(
+    mixture: Mapping[str, float], sources: Collection[str | None], where: str
+) -> None:
+    """Refuse a name that is none of these sources, which are those of `where`, and weights that
+    leave none of them.
 
     Raises:
         UserError: also if they are not told apart.
@@ -106,6 +104,11 @@ def check_names(mixture: Mapping[str, float], sources: Collection[str | None], w
                 f"data.mixture.{name} is no source of {where}; its sources, the folders and files "
                 f"that lie in data.raw, are {', '.join(known[:NAMED])}{more}."
             )
+    if not any(mixture.get(source or "", 1) for source in sources):
+        raise UserError(
+            "data.mixture gives every source the weight 0, so there is nothing to train on; give "
+            "one of them another."
+        )
 
 
 def seen_of(stretches: Sequence[Stretch], context_length: int) -> list[Seen]:
