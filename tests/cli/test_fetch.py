@@ -42,6 +42,10 @@ HUB = "https://huggingface.co/datasets/ada/books"
             "https://h.org/a.txt.gz?x=1",
             "import-url -- https://h.org/a.txt.gz?x=1 data/raw/a.txt.gz",
         ),
+        (
+            "https://h.org/a%20b%2Fc.txt",
+            "import-url -- https://h.org/a%20b%2Fc.txt data/raw/a-b-c.txt",
+        ),
         ("s3://bucket/books/", "import-url -- s3://bucket/books/ data/raw/books"),
         ("s3://bucket", "import-url -- s3://bucket data/raw/bucket"),
         ("s3://bucket/..", "import-url -- s3://bucket/.. data/raw/x"),

@@ -19,7 +19,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path, PurePosixPath
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 from tokenmill.cli.main import Parser, file_name
 from tokenmill.core.errors import UserError, first_line
@@ -248,7 +248,7 @@ def _has_broken_port(address: str) -> bool:
 
 def _target(address: str, path: str) -> Path:
     """The path in data/raw for an address, from the last name of `path`."""
-    last = re.sub(r"[^\w.-]+", "-", path.rsplit("/", 1)[-1]).lstrip(".-")
+    last = re.sub(r"[^\w.-]+", "-", unquote(path.rsplit("/", 1)[-1])).lstrip(".-")
     if not last:
         raise UserError(f"{address} ends in no name; give one by --name NAME.")
     return RAW / last
