@@ -264,6 +264,7 @@ def test_a_password_stays_in_the_local_configuration_of_dvc(tmp_path: Path) -> N
     ("files", "is_right"),
     [
         ({"bucket/books/a.txt": 1, "bucket/books/en/b.txt": 1}, True),
+        ({"bucket/books/": 0, "bucket/books/en/": 0, "bucket/books/en/b.txt": 1}, True),
         ({"bucket/books/../../outside.txt": 1}, False),
         ({"bucket/books/en//b.txt": 1}, False),
         ({"bucket/books/..\\outside.txt": 1}, False),

@@ -271,7 +271,9 @@ def check_listing(address: str) -> None:
         ) from None
     except Exception as error:  # each kind of server has its own
         raise UserError(f"{address} cannot be read: {first_line(error)}.") from None
-    for name in files:
+    for name, info in files.items():
+        if name.endswith("/") and not info.get("size"):
+            continue  # an empty object that stands for a folder, which DVC leaves out
         parts = [] if name == root else name.removeprefix(root).lstrip("/").split("/")
         if {"", ".", ".."} & set(parts) or "\\" in name:
             raise UserError(
