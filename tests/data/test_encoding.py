@@ -266,6 +266,19 @@ def test_english_with_the_dashes_of_big5() -> None:
         assert data.decode(found_in(data)) == text * repetitions
 
 
+@pytest.mark.parametrize(
+    ("text", "encoding"),
+    [
+        ("The new Intel® chips are fast.\n", "cp1252"),
+        ("Siobhán knew what was to be done. Seán and I went home.\n", "cp1252"),
+        ("We met at the café and had a soufflé.\n", "cp437"),
+    ],
+)
+def test_a_word_or_a_sign_in_english_text(text: str, encoding: str) -> None:
+    data = text.encode(encoding) * 20
+    assert data.decode(found_in(data)) == text * 20
+
+
 def test_the_same_few_words_again_and_again() -> None:
     text = "".join(f"café bière naïve garçon {number}\n" for number in range(17_000))
     assert found_in(text.encode("cp1252")) == "cp1252"

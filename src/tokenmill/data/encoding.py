@@ -345,6 +345,11 @@ def _stretches(data: bytes, end: int) -> Iterator[bytes]:
         begin = match.end()
 
 
+_DOS_LETTER = re.compile(rb"[\x82-\x84\x86-\x8f]")
+"""Matches letters of cp437 and cp850, é, è, ä and ç among them, that are rare signs in cp1252. Text
+without any is hardly in one of the two."""
+
+
 def _legacy(sample: bytes) -> str:
     """The likeliest encoding of text that is not UTF-8."""
     few = len(_BEYOND_ASCII_BYTE.findall(sample)) < 8  # too few to tell an encoding
@@ -355,6 +360,12 @@ def _legacy(sample: bytes) -> str:
     ):
         return "cp1252"
     best = next(filter(None, map(_likeliest, _parts(sample))), "utf-8")
+    if (
+        best in ("cp437", "cp850")
+        and not _DOS_LETTER.search(sample)
+        and _odd_letters(sample, "cp1252") <= _odd_letters(sample, best)
+    ):
+        best = "cp1252"
     if _odd_letters(sample, best) <= 0.05:
         return best
     # A few words, again and again; or only dashes and quotation marks, for example in English:
