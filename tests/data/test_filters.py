@@ -250,6 +250,8 @@ def test_digits_and_symbols():
     assert reason("a+b= é我", max_symbol_fraction=2 / 7) is None
     assert reason("a+b=_é我", max_symbol_fraction=2 / 7) == "symbols"
     assert reason("می\u200cروم", max_symbol_fraction=0.0) is None
+    assert reason("a7", max_digit_fraction=0.0) == "digits"
+    assert reason("a+", max_symbol_fraction=0.0) == "symbols"
     assert reason("", max_digit_fraction=0.0, max_symbol_fraction=0.0) is None
 
 

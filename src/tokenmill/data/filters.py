@@ -241,11 +241,9 @@ class FilterParams(*reversed(FILTERS)):  # pydantic takes the fields of the last
 
     def enabled(self) -> list[type[Filter]]:
         """The filters that are on, in their order."""
-        return [
-            one
-            for one in FILTERS
-            if getattr(self, next(iter(one.model_fields))) not in (None, False)
-        ]
+        switches = ((one, getattr(self, next(iter(one.model_fields)))) for one in FILTERS)
+        # 0 is a limit
+        return [one for one, switch in switches if switch is not None and switch is not False]
 
 
 SLICE_BYTES = 1 << 19
