@@ -1,6 +1,8 @@
 """E-mail addresses, phone numbers, payment cards and IP addresses, masked in ASCII.
 
-- `email`: name, @, domain with a dot.
+- `email`: name, @, domain with a dot. Most scripts from Thai to Korean in Unicode write no spaces,
+  so their letters beside an address are other words, and no address has any. A domain that ends in
+  Latin letters ends with them.
 - `card`: 14 to 19 digits, also in groups, with the leading digits and lengths of the large issuers
   (ISO/IEC 7812) and a correct check digit (Luhn). A tenth of other numbers of that form pass by
   chance.
@@ -11,9 +13,9 @@
   one of them a digit. Version and section numbers in four parts look the same: 1.2.3.4 stays, and
   so does one that follows a word such as `version`, but a bare 2.0.1.15 is masked.
 
-Dates, times, ISBNs, prices, timestamps and MAC addresses stay. Masks hold nothing that a pattern
-matches, and the search is repeated beside each mask until nothing changes, so masking a masked text
-changes nothing.
+An ASCII letter beside a number makes it part of something else; other letters do not. Dates, times,
+ISBNs, prices, timestamps and MAC addresses stay. Masks hold nothing that a pattern matches, and the
+search is repeated beside each mask until nothing changes, so masking a masked text changes nothing.
 """
 
 import ipaddress
@@ -33,7 +35,9 @@ _ISSUERS = re.compile(
 UnionPay and Maestro."""
 
 _VERSION = re.compile(
-    r"(?:\b(?:versions?|ver|v|releases?|build|section|chapter|firmware)|§)[.:]?\s*$", re.IGNORECASE
+    r"(?:\b(?:versions?|ver|v|releases?|build|section|chapter|firmware)|§|版本|第|バージョン|버전)"
+    r"[.:]?\s*$",
+    re.IGNORECASE,
 )
 
 _CANDIDATE = {
@@ -45,8 +49,13 @@ _CANDIDATE = {
 """A pattern that every match of a kind contains. polars finds the texts with it, and Python
 searches only these texts."""
 
+_SPACED = "".join(filter(str.isalnum, map(chr, (*range(0xE00), *range(0x1E00, 0x2000)))))
+"""Letters and digits before those of Thai, and those of Vietnamese and old Greek."""
+
+_LATIN = "".join(filter(str.isalpha, map(chr, (*range(0x250), *range(0x1E00, 0x1F00)))))
+
 _BEFORE = {
-    "email": r"(?<![\w\u200c\u200d.%+-])",
+    "email": rf"(?<![{_SPACED}_\u200c\u200d.%+-])",
     "card": r"(?<![\w.+-])",
     "phone": r"(?<![\w.+/-])",
     "ip": r"(?<![\w.:-])",
@@ -55,10 +64,12 @@ _BEFORE = {
 
 _PATTERN = {
     # joiners may stand between letters of Arabic and Indic scripts
-    "email": r"[\w\u200c\u200d.%+-]{1,64}@"
-    r"(?:[^\W_](?:[\w\u200c\u200d-]{0,61}[^\W_])?\.){1,8}"
+    "email": rf"[{_SPACED}_\u200c\u200d.%+-]{{1,64}}@"
+    rf"(?:[{_SPACED}](?:[{_SPACED}_\u200c\u200d-]{{0,61}}[{_SPACED}])?\.){{1,8}}"
+    rf"(?:[{_LATIN}]{{2,24}}(?![{_LATIN}0-9_-])"
+    rf"|[{''.join(filter(str.isalpha, _SPACED))}]{{2,24}}(?![{_SPACED}_-]))"
     # and none stays behind a mask
-    r"[^\W\d_]{2,24}(?![\w-]|\.\w)[\u200c\u200d]?",
+    rf"(?!\.[{_SPACED}_])[\u200c\u200d]?",
     "card": r"[2-6](?:[0-9]{13,18}"
     r"|[0-9]{3}(?P<gap>[ -])(?:[0-9]{4}(?P=gap)[0-9]{4}(?P=gap)[0-9]{4}"
     r"(?:(?P=gap)[0-9]{3})?|[0-9]{6}(?P=gap)[0-9]{4,5}))(?![\w-]|[.,][0-9])",
@@ -72,6 +83,9 @@ _PATTERN = {
 
 REACH = 640
 """More characters than a match has (an e-mail address: 602)."""
+
+NUMBER_REACH = 64
+"""More characters than a match without @ has (a phone number: 56)."""
 
 
 def mask_pii(texts: pl.Series, kinds: Sequence[Mask]) -> pl.Series:
@@ -89,7 +103,9 @@ def mask_pii(texts: pl.Series, kinds: Sequence[Mask]) -> pl.Series:
     if not len(rows):
         return texts
     anywhere, behind_mask = (
-        re.compile("|".join(f"(?P<{kind}>{before[kind]}{_PATTERN[kind]})" for kind in wanted))
+        re.compile(
+            "|".join(f"(?P<{kind}>{before[kind]}{_PATTERN[kind]})" for kind in wanted), re.ASCII
+        )
         for before in (_BEFORE, dict.fromkeys(_BEFORE, ""))
     )
     masked = [_masked(text, anywhere, behind_mask) for text in texts.gather(rows)]
@@ -119,11 +135,17 @@ def _between(
         if first and _is_valid(first):
             before.append(_mask(first))
             begin = first.end()
-        elif last := next(_found(text, anywhere, max(begin, end - REACH), end), None):
+        elif last := _last(text, anywhere, begin, end):
             behind += [text[last.end() : end], _mask(last)]
             end = last.start()
         else:
             return [*before, text[begin:end], *reversed(behind)]
+
+
+def _last(text: str, pattern: re.Pattern[str], begin: int, end: int) -> re.Match[str] | None:
+    """A match that the mask at `end` has made room for."""
+    reach = NUMBER_REACH if text.rfind("@", max(begin, end - REACH), end) < 0 else REACH
+    return next(_found(text, pattern, max(begin, end - reach), end), None)
 
 
 def _found(text: str, pattern: re.Pattern[str], begin: int, end: int) -> Iterator[re.Match[str]]:
