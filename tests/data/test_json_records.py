@@ -39,6 +39,8 @@ DOUBTFUL = [
     rb'{"text": "\ud800"}',
     rb'{"text": "a\udc00"}',
     rb'{"text": "\ud83d\ude00"}',
+    rb'{"text": "\ud83d\uff0c"}',
+    rb'{"text": "\uDBFF\uE000"}',
     rb'{"text": "\ufdd0"}',
     rb'{"text": "\u0000"}',
     rb'{"t\u0065xt": "a"}',
