@@ -26,7 +26,7 @@ from tokenmill.data.readers import (
 )
 from tokenmill.data.record_text import record_texts
 from tokenmill.data.report import Tally
-from tokenmill.data.sources import find_sources
+from tokenmill.data.sources import Source, find_sources
 from tokenmill.formats.chat import render_chat
 
 ROWS = [
@@ -119,7 +119,8 @@ def test_json_of_any_mixture_is_what_python_reads(text, cuts):
 @given(RECORDS, CUTS, st.booleans())
 def test_blocks_do_not_matter_to_json_lines(records, cuts, ascii_only):
     data = "\r\n".join(json.dumps(record, ensure_ascii=ascii_only) for record in records).encode()
-    assert list(read_lines(in_blocks(data, cuts), "a.jsonl", Tally())) == records
+    source = Source("a.jsonl", "a.jsonl", ".jsonl", None, len(data), (0, 0), "utf-8")
+    assert list(read_lines(in_blocks(data, cuts), source, Tally())) == records
     assert list(json_values(in_blocks(data, cuts), "a.json")) == records
 
 
@@ -302,10 +303,23 @@ def test_bad_lines_and_rows_are_counted(tmp_path, run):
     }
 
 
-def test_a_file_without_a_valid_line_is_refused(tmp_path, run):
-    (tmp_path / "a.jsonl").write_bytes(b"plain\nlines\n")
-    with pytest.raises(UserError, match="2 lines"):
-        run(tmp_path / "a.jsonl")
+@pytest.mark.parametrize("ending", PACK)
+@pytest.mark.parametrize("lines", [1, 2])
+def test_a_file_without_a_valid_line_is_refused(tmp_path, run, ending, lines):
+    (tmp_path / f"a.jsonl{ending}").write_bytes(PACK[ending](b"plain\n" * lines))
+    (tmp_path / "b.txt").write_text("good")
+    with pytest.raises(UserError, match=f"a.jsonl.* {lines} lines"):
+        run(tmp_path)
+
+
+@pytest.mark.parametrize("ending", PACK)
+def test_a_first_line_as_long_as_a_chunk_may_be_invalid(tmp_path, run, monkeypatch, ending):
+    monkeypatch.setattr("tokenmill.data.chunks.CHUNK_BYTES", 100)
+    data = b'{"text": "' + b"x" * 200 + b"\n" + json_lines([{"text": "good"}])
+    (tmp_path / f"a.jsonl{ending}").write_bytes(PACK[ending](data))
+    documents, report = run(tmp_path)
+    assert documents == ["good"]
+    assert report.dropped["invalid_record"] == 1
 
 
 @pytest.mark.parametrize("kind", FORMATS)

@@ -78,6 +78,7 @@ def clean(
                 for summary, documents in cleaned
             )
             write_shards(new, folder, tally, executor=executor, store=store)
+        tally.refuse_unread()
         report = report_on(tally, found, raw, params, encoding)
         if not report.documents.kept:
             raise _no_document(report, f"{parameter} ({raw})")

@@ -55,7 +55,7 @@ def read_json_lines(
     blocks: Iterable[bytes], source: Source, params: CleanParams, tally: Tally, ends: Ends
 ) -> Iterator[str]:
     """The texts of a file of JSON lines, or of some of its lines."""
-    records = json_lines(blocks, source.location, tally, first=ends.first)
+    records = json_lines(blocks, source, tally, first=ends.first)
     return record_texts(records, source.location, params.columns, tally, first=ends.first)
 
 
@@ -258,13 +258,13 @@ def _escapes(data: np.ndarray) -> np.ndarray:
 
 
 def json_lines(
-    blocks: Iterable[bytes], name: str, tally: Tally, *, first: bool = True
+    blocks: Iterable[bytes], source: Source, tally: Tally, *, first: bool = True
 ) -> Iterator[Any]:
     """The JSON value of each line. An invalid line is counted as dropped.
 
     Raises:
         UserError: no line is JSON, or all are too long, and these are the `first` lines of the
-            file.
+            file. If there is but one, which may be longer than a chunk, the tally notes it instead.
     """
     valid = invalid = too_long = 0
     for line in lines(blocks):
@@ -279,16 +279,18 @@ def json_lines(
         else:
             valid += 1
             yield record
-    if first and too_long and not valid:
-        raise UserError(
-            f"{name} holds no record, but a line of more than {MAX_RECORD_BYTES:,} bytes; divide "
-            "it into records, a line each."
-        )
-    if first and invalid and not valid:
-        raise UserError(
-            f"{name}: none of its first {invalid:,} lines is JSON; name it .json or .txt if that "
-            "is what it is."
-        )
+    if not first or valid or not invalid:
+        return
+    refusal = (
+        f"{source.location} holds no record, but a line of more than {MAX_RECORD_BYTES:,} bytes; "
+        "divide it into records, a line each."
+        if too_long
+        else f"{source.location}: none of its first {invalid:,} lines is JSON; name it .json or "
+        ".txt if that is what it is."
+    )
+    if invalid > 1:
+        raise UserError(refusal)
+    tally.refusals[source.name] = refusal
 
 
 def _value(line: bytes | None) -> Any:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import polars as pl
 
+from tokenmill.core.errors import UserError
 from tokenmill.data.params import CleanParams
 from tokenmill.data.sources import Found
 from tokenmill.formats.chat import readable
@@ -60,6 +61,8 @@ class Tally:
     """The number of documents kept, by language, in the samples of the shards."""
     encodings: dict[str, str] = field(default_factory=dict)
     """The encoding of each file that is not UTF-8."""
+    refusals: dict[str, str] = field(default_factory=dict)
+    """The reason to refuse a file if no document is found in it, by file."""
     letters: int = 0
     letters_taken: int = 0
     """The number of letters that the mode's alphabet has no spelling for, counted only where there
@@ -112,6 +115,16 @@ class Tally:
         shown = self.examples.setdefault(reason, [])
         shown += examples[: EXAMPLES - len(shown)]
 
+    def refuse_unread(self) -> None:
+        """Refuse a file in which no document is found, if there is a reason to.
+
+        Raises:
+            UserError: there is one.
+        """
+        for name, refusal in self.refusals.items():
+            if not self.read[name]:
+                raise UserError(refusal)
+
     def take(self) -> "Tally":
         """Move the counts so far into a new tally; this one starts again at zero."""
         taken = Tally(**vars(self))
@@ -122,6 +135,7 @@ class Tally:
         """Add the counts of the next chunk."""
         for name in ("read", "kept", "lengths_read", "lengths_kept", "languages", "encodings"):
             getattr(self, name).update(getattr(other, name))
+        self.refusals.update(other.refusals)
         for reason, count in other.dropped.items():
             self.drop_some(reason, other.examples[reason], count=count)
         for name in ("letters", "letters_taken", "characters_in", "characters_out", "invalid_utf8"):
