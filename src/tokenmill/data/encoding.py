@@ -407,11 +407,15 @@ _BEYOND_ASCII_BYTE = re.compile(rb"[\x80-\xff]")
 
 def _odd_letters(data: bytes, encoding: str) -> float:
     """The fraction of the characters beyond ASCII that are odd: within a Latin word a sign, a
-    capital after a small letter, or invalid in this encoding."""
+    letter of Cyrillic or Greek, a capital after a small letter, or invalid in this encoding."""
     text = data.decode(encoding, "replace")
     # One character, or its two bytes
     runs = re.findall(r"([a-zA-Z])([^\x00-\x7f\s’–—]{1,2})(?=[a-zA-Z])", text)
-    signs = sum(not character.isalnum() for _, run in runs for character in run)
+    signs = sum(
+        not character.isalnum() or unicodedata.name(character, "").startswith(("CYRILLIC", "GREEK"))
+        for _, run in runs
+        for character in run
+    )
     capitals = sum(before.islower() and run[0].isupper() for before, run in runs)
     return (signs + capitals + text.count(REPLACEMENT)) / len(_BEYOND_ASCII.findall(text))
 
