@@ -26,6 +26,12 @@ def test_counting_allocates_nothing():
     assert all(parameter.is_meta for parameter in empty_model(GPT2_SMALL).parameters())
 
 
+def test_an_architecture_without_facts_of_its_own_has_those_of_modern():
+    new = ModelConfig.model_construct(architecture="new")
+    assert new.attention_scale == 1.0
+    assert new.facts == small_config("modern").facts
+
+
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 def test_a_built_model_has_the_parameters_counted(architecture: str):
     config = small_config(architecture)

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.model.small import small_config, with_noise
-from tokenmill.model.config import ATTENTION_SCALE
+from tokenmill.model.config import FACTS
 from tokenmill.model.gpt import GPT, KVCache, build
 from tokenmill.model.modern import NanoChat
 from tokenmill.model.ngrams import ROWS, row_of, rows_of_ngrams
@@ -32,7 +32,7 @@ def some_ids(seed: int, vocab_size: int = VOCABULARY) -> torch.Tensor:
 
 @pytest.mark.parametrize("vocab_size", [23, VOCABULARY])
 def test_rows_of_zero_give_the_logits_of_modern(vocab_size: int, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setitem(ATTENTION_SCALE, "modern", ATTENTION_SCALE["speedrun"])
+    monkeypatch.setitem(FACTS, "modern", FACTS["speedrun"])
     plain = build(small_config("modern", vocab_size=vocab_size), seed=3)
     ours = build(small_config("speedrun", vocab_size=vocab_size), seed=3)
     assert isinstance(ours, NGramChat)

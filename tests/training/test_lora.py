@@ -12,7 +12,7 @@ from torch import nn
 from tests.folders import contents
 from tests.model.small import ARCHITECTURES, small_config
 from tokenmill.core.errors import UserError
-from tokenmill.model.config import LINEAR_MAPS, LoraParams
+from tokenmill.model.config import LoraParams
 from tokenmill.model.gpt import GPT, copy_model, empty_model
 from tokenmill.model.huggingface import load_model, save_weights
 from tokenmill.model.manifest import ADAPTER, ADAPTER_CONFIG, ADAPTER_FOLDER, WEIGHTS
@@ -91,13 +91,14 @@ def test_bfloat16_learns_too(model: GPT):
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 def test_every_map_of_the_blocks_has_its_name(architecture: Any):
-    block = empty_model(small_config(architecture)).blocks[0]
+    config = small_config(architecture)
+    block = empty_model(config).blocks[0]
     found = {
         name.rpartition(".")[2]
         for name, part in block.named_modules()
         if isinstance(part, nn.Linear)
     }
-    assert found == set(LINEAR_MAPS[architecture])
+    assert found == set(config.facts.linear_maps)
 
 
 @pytest.mark.parametrize("targets", ["all", ["up"], ["out"]])

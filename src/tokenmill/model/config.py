@@ -1,6 +1,7 @@
 """The configuration of a model: the section `model` of params.yaml, and the same with its
 vocabulary size."""
 
+from dataclasses import dataclass
 from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field, model_validator
@@ -10,22 +11,27 @@ from tokenmill.core.params import Section
 Architecture = Literal["gpt2", "modern", "speedrun"]
 """The names of the architectures. Each is a module of this folder, and naming it here registers
 it."""
-ROTARY: tuple[Architecture, ...] = ("modern", "speedrun")
-"""Architectures with rotary positions, which need an even number of features per head."""
-LINEAR_MAPS: dict[Architecture, tuple[str, ...]] = {
-    "gpt2": ("qkv", "out", "up", "down"),
-    "modern": ("q", "k", "v", "out", "up", "down"),
-    "speedrun": ("q", "k", "v", "out", "up", "down"),
-}
-"""The names of the linear maps in a block of each architecture."""
-ATTENTION_SCALE: dict[Architecture, float] = {
-    "gpt2": 1.0,
-    "modern": 1.0,
+
+
+@dataclass(frozen=True)
+class ArchitectureFacts:
+    """The facts about an architecture that are needed where torch is not loaded."""
+
+    linear_maps: tuple[str, ...] = ("q", "k", "v", "out", "up", "down")
+    """The names of the linear maps in a block."""
+    is_rotary: bool = True
+    """Whether it has rotary positions, which need an even number of features per head."""
+    attention_scale: float = 1.0
+    """A factor of the scores of attention, which are divided by the square root of the head's width
+    as usual. A model is saved with it."""
+
+
+FACTS: dict[Architecture, ArchitectureFacts] = {
+    "gpt2": ArchitectureFacts(linear_maps=("qkv", "out", "up", "down"), is_rotary=False),
     # Normalised queries and keys of a small head agree by little
-    "speedrun": 1.5,
+    "speedrun": ArchitectureFacts(attention_scale=1.5),
 }
-"""A factor of the scores of attention, which are divided by the square root of the head's width as
-usual. A model is saved with it."""
+"""Those architectures whose facts are not all as in `modern`, which has the usual ones."""
 
 FEWEST_IDS = 2
 MOST_IDS = 1 << 24
@@ -57,6 +63,11 @@ class ModelParams(Section):
     """Share of activations zeroed in training (embeddings, attention, residual branches); 0 for one
     pass over much text, 0.1 to 0.2 for many passes over little."""
 
+    @property
+    def facts(self) -> ArchitectureFacts:
+        """The facts about the architecture."""
+        return FACTS.get(self.architecture, ArchitectureFacts())
+
     @model_validator(mode="after")
     def _heads_fit(self) -> "ModelParams":
         if self.n_embd % self.n_head:
@@ -64,7 +75,7 @@ class ModelParams(Section):
                 f"model.n_head ({self.n_head}) must divide model.n_embd ({self.n_embd}); "
                 f"try n_head={self._nearest_heads()}."
             )
-        if self.architecture in ROTARY and (self.n_embd // self.n_head) % 2:
+        if self.facts.is_rotary and (self.n_embd // self.n_head) % 2:
             raise ValueError(
                 f"model.n_embd / model.n_head ({self.n_embd} / {self.n_head} = "
                 f"{self.n_embd // self.n_head}) must be even, because rotary positions turn pairs "
@@ -74,7 +85,7 @@ class ModelParams(Section):
 
     def _nearest_heads(self) -> int:
         """The number of heads nearest to `n_head` that this width and architecture allow."""
-        width = 2 if self.architecture in ROTARY else 1
+        width = 2 if self.facts.is_rotary else 1
         fitting = [n for n in range(1, self.n_embd + 1) if self.n_embd % (n * width) == 0]
         return min(fitting or [1], key=lambda n: (abs(n - self.n_head), n))
 
@@ -92,8 +103,8 @@ class ModelConfig(ModelParams):
 
     @property
     def attention_scale(self) -> float:
-        """See `ATTENTION_SCALE`."""
-        return ATTENTION_SCALE[self.architecture]
+        """See `ArchitectureFacts.attention_scale`."""
+        return self.facts.attention_scale
 
     @classmethod
     def of(cls, params: ModelParams, vocab_size: int) -> "ModelConfig":
@@ -133,7 +144,7 @@ class LoraParams(Section):
         Raises:
             ValueError: the model has no map of some name, or is narrower than the rank.
         """
-        there = LINEAR_MAPS[model.architecture]
+        there = model.facts.linear_maps
         missing = (
             [name for name in self.targets if name not in there] if self.targets != "all" else []
         )

@@ -1,8 +1,9 @@
 """The interface of every architecture, the key-value cache for generation, and `build`.
 
 The rest of TokenMill uses only this interface, and never asks which architecture a model has. To
-add an architecture, write a module in this folder with a subclass of `GPT`, called `MODEL`, and add
-the module's name to `Architecture` in config.py. Then the tests in tests/model run for it, too.
+add an architecture, write a module in this folder with a subclass of `GPT`, called `MODEL`, and
+name it in config.py: a table of docs/architecture.md has all that it needs. Then the tests in
+tests/model run for it, too.
 
 Axes: B texts, T new positions, S positions so far, H heads, K features per head, D width, V
 vocabulary.

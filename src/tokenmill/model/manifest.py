@@ -100,7 +100,7 @@ class Saved(BaseModel):
 
     tokenmill: ModelConfig
     attention_scale: float = 1.0
-    """`ATTENTION_SCALE` when it was trained."""
+    """`ArchitectureFacts.attention_scale` when it was trained."""
 
 
 def read_config(folder: Path) -> ModelConfig:
