@@ -95,7 +95,7 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Project:
 
 def test_runs_of_different_texts_are_not_ranked_together():
     table = pd.DataFrame(
-        [("a", "x", 2.0), ("b", "y", 1.5), ("c", "x", 1.0), ("d", "y", None), ("e", "x", None)],
+        [("a", "x", 2.0), ("b", "y", 0.5), ("c", "x", 1.0), ("d", "y", None), ("e", "x", None)],
         columns=["run", "text", "val_loss"],
     )
     assert list(ranked(table, "val_loss", ascending=True)["run"]) == ["c", "a", "e", "b", "d"]

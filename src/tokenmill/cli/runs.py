@@ -128,7 +128,10 @@ def run(options: argparse.Namespace) -> None:
         return
     _print(runs)
     if column and runs.loc[:, "text"].nunique() > 1:
-        console().print("runs of one text stand together: numbers of different texts have no order")
+        console().print(
+            "runs of one text stand together, the workspace's first: numbers of different texts have "
+            "no order"
+        )
     lacking = runs.loc[runs["val_loss"].notna() & runs["bits_per_byte"].isna(), "run"]
     if len(lacking):
         console().print(f"not evaluated yet, which `dvc repro` does there: {', '.join(lacking)}")
@@ -138,9 +141,11 @@ def run(options: argparse.Namespace) -> None:
 
 def ranked(runs: "pd.DataFrame", column: str, *, ascending: bool) -> "pd.DataFrame":
     """The runs sorted by a column, those of one text together: the numbers of different texts have
-    no order. Texts come in the order of their best runs."""
+    no order. First comes the text of the first row, which is the workspace's, then the others in
+    the order of their best runs."""
+    own = runs["text"].iloc[0]
     runs = runs.sort_values(column, ascending=ascending, kind="stable")
-    order = {text: number for number, text in enumerate(dict.fromkeys(runs["text"]))}
+    order = {text: number for number, text in enumerate(dict.fromkeys([own, *runs["text"]]))}
     return runs.sort_values("text", key=lambda texts: texts.map(order), kind="stable")
 
 
