@@ -71,7 +71,7 @@ MEASURED = ["metrics/train.json:val_loss", "bits_per_byte", "metrics/eval.json:s
 @pytest.fixture(scope="module")
 def project(tmp_path_factory: pytest.TempPathFactory) -> Project:
     """main~1: nothing ran; main: 4 layers; main after a commit of notes only; experiment
-    `calm-oxen`: 2 layers; experiment `no-layer`: failed."""
+    `calm-oxen`: 2 layers, all validation bytes; experiment `no-layer`: failed."""
     project = Project.new(tmp_path_factory.mktemp("runs"))
     shutil.copy(ROOT / "params.yaml", project.root)
     (project.root / "dvc.yaml").write_text(PIPELINE)
@@ -82,6 +82,7 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Project:
     project.commit()
     for name, layers in {"calm-oxen": 2, "no-layer": 0}.items():
         values = ["-S", f"model.n_layer={layers}", "-S", "runtime.device=cpu"]
+        values += ["-S", "train.validation_bytes=null"]
         project.run("dvc", "exp", "run", "--queue", "-n", name, *values)
     project.run("dvc", "exp", "run", "--run-all")
     project.run("git", "checkout", "-q", "-f", "HEAD")
@@ -157,7 +158,8 @@ def test_each_run_stands_with_what_it_changed_and_took(project: Project):
     assert names_of_runs(project.root) == runs.dropna(subset="val_loss")["run"].tolist()
     assert list(runs["run"]) == ["workspace", "main", "calm-oxen", "no-layer"]
     rows = runs.set_index("run").to_dict("index")
-    assert rows["calm-oxen"]["changed"] == "model.n_layer=2", "runtime changes no result"
+    changed = "model.n_layer=2 train.validation_bytes=null"
+    assert rows["calm-oxen"]["changed"] == changed, "as DVC takes them; runtime changes no result"
     assert list(runs["state"]) == ["", "", "", "failed"], "a success need not be said"
     assert (rows["main"]["val_loss"], rows["main"]["right"]) == (2.0, 0.4)
     assert (rows["calm-oxen"]["bits_per_byte"], rows["calm-oxen"]["epochs"]) == (1.0, 1)
@@ -199,7 +201,11 @@ def test_an_experiment_that_dvc_sets_up_is_named_as_such(
     monkeypatch.setattr("dvc.api.exp_show", lambda *_, **__: [*shown, new])
     row = find_runs(project.root, commits=1).iloc[-1].dropna().to_dict()
     assert row == {"run": "new", "rev": "0" * 40, "state": "running", "changed": "", "text": ""}
+    monkeypatch.setattr("tokenmill.cli.runs.MOMENT", 0)
     copy = project.root / ".dvc/tmp/exps/tmp1"
+    answers = [Repo, Repo, lambda _: shown]
+    monkeypatch.setattr("dvc.api.exp_show", lambda *_, **__: answers.pop(0)(str(copy)))
+    assert len(find_runs(project.root, commits=1)) == len(shown), "asked until the copy is whole"
     monkeypatch.setattr("dvc.api.exp_show", lambda *_, **__: Repo(str(copy)))
     with pytest.raises(UserError, match=r"tmp1.*try again"):
         find_runs(project.root, commits=1)
@@ -230,6 +236,7 @@ def test_the_table_is_sorted_and_fits_80_columns(
         "workspace",
     ]
     assert all(len(line) <= 80 for line in lines)
+    assert sum("`dvc queue logs no-layer`" in line for line in lines) == 1
     main(["runs", "--csv", "--sort", "bits"])
     table = pd.read_csv(io.StringIO(capsys.readouterr().out))
     assert list(table.columns) == COLUMNS
@@ -280,7 +287,7 @@ def test_before_the_first_run_the_cells_are_empty(
     project.commit()
     monkeypatch.chdir(project.root)
     main(["runs"])
-    assert capsys.readouterr().out.splitlines()[1].strip() == "workspace"
+    assert capsys.readouterr().out.splitlines()[:2] == ["run", "workspace"], "no empty columns"
 
 
 def test_outside_a_project_it_says_so(tmp_path: Path):

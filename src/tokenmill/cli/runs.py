@@ -11,7 +11,8 @@ import logging
 import re
 import statistics
 import sys
-from collections.abc import Collection, Iterator, Mapping
+import time
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -86,6 +87,15 @@ BEST_IS_MOST = ("right", "speed")
 NAME_WIDTH = 40
 """The most columns that a name takes on a terminal. A pipe gets it whole."""
 
+TRIES = 5
+"""How often DVC is asked for the runs while it sets an experiment up, which takes seconds."""
+
+MOMENT = 1.0
+"""Seconds between two tries."""
+
+IN_YAML = {"None": "null", "True": "true", "False": "false"}
+"""Values of params.yaml as DVC shows them, and as they are typed."""
+
 COMMITS = 10
 """The number of commits whose runs are listed."""
 
@@ -129,12 +139,14 @@ def run(options: argparse.Namespace) -> None:
     _print(runs)
     if column and runs.loc[:, "text"].nunique() > 1:
         console().print(
-            "runs of one text stand together, the workspace's first: numbers of different texts have "
-            "no order"
+            "runs of one text stand together, the workspace's first; "
+            "numbers of different texts have no order"
         )
     lacking = runs.loc[runs["val_loss"].notna() & runs["bits_per_byte"].isna(), "run"]
     if len(lacking):
         console().print(f"not evaluated yet, which `dvc repro` does there: {', '.join(lacking)}")
+    for name in runs.loc[runs["state"] == "failed", "run"]:
+        console().print(f"why {name} failed: `dvc queue logs {name}`")
     if runs.loc[:, "seconds"].hasnans:
         console().print("times and costs are known where a run was trained on this machine")
 
@@ -153,10 +165,8 @@ def find_runs(root: Path, *, commits: int) -> "pd.DataFrame":
     """A row of COLUMNS for the workspace, for each of the newest `commits` that changed the model,
     and for every experiment."""
     import pandas as pd
-    from dvc.api import exp_show
     from dvc.exceptions import DvcException
     from dvc.repo import Repo
-    from dvc.scm import SCMError
 
     logging.getLogger("dvc").setLevel(logging.ERROR)
     try:
@@ -173,16 +183,36 @@ def find_runs(root: Path, *, commits: int) -> "pd.DataFrame":
         names = ", ".join(unknown)
         note(f"not listed, because the commits that they began from are not here: {names}")
     try:
-        shown = exp_show(str(root), revs=[*newest, *sorted(here - set(newest))])
+        shown = _entries(root, [*newest, *sorted(here - set(newest))])
         with Repo(str(root)) as repo:
             shown = [of_own_model(entry, root) for entry in shown]
             rows = [_row(entry, before, repo, root) for entry, before in _with_base(shown)]
-    except (DvcException, SCMError) as error:
+    except DvcException as error:
         way_out = "`tokenmill doctor` says more"
-        if str(paths.COPIES) in str(error):  # without a copy that is not whole, DVC lists nothing
+        if _is_of_copy(error):
             way_out = "DVC is setting an experiment up or has just ended it; try again in a moment"
         raise UserError(f"{root.resolve()}: {' '.join(str(error).split())}; {way_out}.") from None
     return pd.DataFrame(rows, columns=COLUMNS).astype(dict.fromkeys(COUNTS, "Int64"))
+
+
+def _entries(root: Path, revs: Sequence[str], *, tries: int = TRIES) -> list[dict[str, Any]]:
+    """What DVC shows of these commits, their experiments and the workspace."""
+    from dvc.api import exp_show
+    from dvc.exceptions import DvcException
+
+    try:
+        return exp_show(str(root), revs=list(revs))
+    except DvcException as error:
+        if tries == 1 or not _is_of_copy(error):
+            raise
+        time.sleep(MOMENT)
+        return _entries(root, revs, tries=tries - 1)
+
+
+def _is_of_copy(error: Exception) -> bool:
+    """Whether DVC fails on a copy of the project that is not whole, while it makes or removes it
+    for an experiment. It lists nothing then."""
+    return str(paths.COPIES) in str(error)
 
 
 def names_of_runs(root: Path) -> list[str]:
@@ -327,6 +357,7 @@ def _changes(entry: Mapping[str, Any], base: Mapping[str, Any]) -> Iterator[str]
         section = name.partition(".")[0]
         if section in AllParams.model_fields and section != "runtime" and value != base.get(name):
             text = f"{value:g}" if isinstance(value, float) else str(value)
+            text = IN_YAML.get(text, text)
             yield f"{name}={text}" if len(text) <= 40 else name
 
 
@@ -368,7 +399,8 @@ def _fingerprint(repo: "Repo", model: str) -> str | None:
 def _print(runs: "pd.DataFrame") -> None:
     known = [row.dropna().to_dict() for _, row in runs.iterrows()]
     head = ("run", "val loss", "bits/byte", "right", "time", "tokens/s", "cost")
-    shown = [head, *map(_cells, known)]
+    columns = zip(head, *map(_cells, known), strict=True)
+    shown = list(zip(*(cells for cells in columns if any(cells[1:])), strict=True))
     if sys.stdout.isatty():
         shown = [(shortened(name, NAME_WIDTH), *numbers) for name, *numbers in shown]
     widths = [max(map(len, column)) for column in zip(*shown, strict=True)]
