@@ -8,6 +8,7 @@ import re
 import shutil
 import sys
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -16,10 +17,12 @@ import pytest
 
 from tests.imports import ROOT
 from tests.pipeline.project import Project
+from tests.reports.html_page import Page
 from tests.runs.unfinished import begin
 from tests.training.tiny import write_tokens
 from tokenmill.cli.main import main
 from tokenmill.display import print_record
+from tokenmill.runs.comparison import find_epochs
 
 DOCUMENT = (ROOT / "docs/programs.md").read_text(encoding="utf-8")
 
@@ -78,7 +81,24 @@ def test_compare(
     assert [column["epoch"] for column in found["columns"]] == [1, 2]
     assert {len(prompt["answers"]) for prompt in found["prompts"]} == {2}
     missing = stated("compare") - set(fields(found))
-    assert missing <= {"prompts[].answers[]", "settings[].name", "settings[].values[]"}
+    assert missing <= {
+        "columns[].same[]",
+        "prompts[].answers[]",
+        "settings[].name",
+        "settings[].values[]",
+    }
+
+
+def test_compare_all(
+    printed: Callable[..., Any], workspace: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(workspace)
+    first, last = find_epochs(workspace, [])
+    found = [replace(first, same=["twin"]), last]
+    monkeypatch.setattr("tokenmill.cli.compare.names_of_runs", lambda _: [])
+    monkeypatch.setattr("tokenmill.runs.comparison.find_all", lambda *_: found)
+    assert [column["same"] for column in printed("compare", "--all")["columns"]] == [["twin"], []]
+    assert "twin" in Page((workspace / "reports/compare.html").read_text()).words
 
 
 def test_trace(

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.pipeline.project import Project
+from tests.pipeline.project import Project, change_params
 from tests.runs.project_of_runs import make_project, write_run
 from tokenmill.core.errors import UserError
-from tokenmill.runs.comparison import find_all, find_epochs
+from tokenmill.runs.comparison import Comparison, find_all, find_epochs
 
 
 def places(root: Path, *names: str) -> list[tuple[str, int, int]]:
@@ -77,11 +77,15 @@ def test_commits_and_experiments_are_found(project: Project):
 @pytest.mark.slow
 def test_all_runs_are_compared_each_once(project: Project, capsys: pytest.CaptureFixture[str]):
     names = ["workspace", "main", "calm-oxen", "HEAD~1", "HEAD~2"]
-    found = [(one.name, one.result.epoch) for one in find_all(project.root, names)]
-    assert found == [("main", 3), ("calm-oxen", 2), ("HEAD~1", 1)], "main is the workspace, too"
+    found = [(one.name, one.result.epoch, one.same) for one in find_all(project.root, names)]
+    assert found == [("workspace", 3, ["main"]), ("calm-oxen", 2, []), ("HEAD~1", 1, [])]
     assert "HEAD~2" in capsys.readouterr().err
     with pytest.raises(UserError, match="two"):
         find_all(project.root, ["workspace", "main"])
+    change_params(project.root / "params.yaml", {"train.learning_rate": 0.004})
+    found = find_all(project.root, ["workspace", "main"])
+    project.run("git", "checkout", "-q", "params.yaml")
+    assert Comparison(found).settings == {"train.learning_rate": ["0.004", "auto"]}
 
 
 @pytest.mark.slow

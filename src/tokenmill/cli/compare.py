@@ -97,9 +97,13 @@ def run(options: argparse.Namespace) -> None:
         print_comparison(comparison, console(width=width))
     # Last, so that a folder in which nothing can be written hides no figure
     write_text(PAGE, render_page(comparison))
+    if options.json:
+        return
     if options.all:
         say(f"{len(epochs)} runs side by side: {PAGE}")
-    elif not options.json:
+        for names in comparison.equal:
+            say(f"the same results and parameters: {', '.join(names)}")
+    else:
         say(f"\nas a page: {PAGE}")
 
 
@@ -126,6 +130,7 @@ def _column(epoch: "ComparedEpoch") -> dict[str, Any]:
     result = epoch.result
     return {
         "name": epoch.name,
+        "same": epoch.same,
         "epoch": result.epoch,
         "epochs": len(epoch.run.evaluation.epochs),
         "train_loss": result.train_loss,

@@ -8,7 +8,7 @@ import contextlib
 import functools
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tokenmill.core import paths
@@ -85,6 +85,8 @@ class ComparedEpoch:
     run: ComparedRun
     result: EpochResult
     row: EpochRow
+    same: Sequence[str] = ()
+    """The names of further runs with the same results and parameters, which are not compared."""
 
     @classmethod
     def of(cls, name: str, run: ComparedRun, epoch: int | None) -> "ComparedEpoch":
@@ -165,6 +167,11 @@ class Comparison:
     def names(self) -> list[str]:
         """The names of the columns."""
         return [epoch.name for epoch in self.epochs]
+
+    @property
+    def equal(self) -> list[list[str]]:
+        """The names of runs with the same results and parameters, which are one column."""
+        return [[epoch.name, *epoch.same] for epoch in self.epochs if epoch.same]
 
     @property
     def runs(self) -> list[ComparedRun]:
@@ -283,30 +290,31 @@ def find_epochs(root: Path, names: Sequence[str]) -> list[ComparedEpoch]:
 
 
 def find_all(root: Path, names: Sequence[str]) -> list[ComparedEpoch]:
-    """The last epoch of each of these runs. Runs with the same results are one, and a sentence
-    names those whose results are not here.
+    """The last epoch of each of these runs. Runs with the same results and parameters are one, and
+    a sentence names those whose results are not here.
 
     Args:
         root: the folder of the project.
-        names: as for `find_epochs`. Of equal runs the last name is shown.
+        names: as for `find_epochs`. Of equal runs the first is compared.
 
     Raises:
         UserError: fewer than two runs can be read.
     """
-    found: dict[tuple[str | None, ...], ComparedEpoch] = {}
+    found: dict[tuple[object, ...], list[ComparedEpoch]] = {}
     for name in names:
         try:
             run = _read_run(root, name)
         except UserError as error:
             note(f"left out: {error}")
             continue
-        results = tuple(run.hashes.get(path.as_posix()) for path in (paths.MODEL, paths.EVALUATION))
-        found[results] = ComparedEpoch.of(name, run, None)
+        results = [run.hashes.get(path.as_posix()) for path in (paths.MODEL, paths.EVALUATION)]
+        equal = found.setdefault((*results, *sorted(run.settings.items())), [])
+        equal.append(ComparedEpoch.of(name, run, None))
     if len(found) < 2:
         raise UserError(
             "there are no two runs to compare; `dvc exp run -S model.n_layer=…` makes another."
         )
-    return list(found.values())
+    return [replace(first, same=[one.name for one in others]) for first, *others in found.values()]
 
 
 def _first_and_last(root: Path, run_of: Callable[[str], ComparedRun]) -> list[str]:
