@@ -92,7 +92,7 @@ def no_text(name: str, keys: Sequence[str], columns: Sequence[str] | None) -> Us
     if columns is None:
         return UserError(
             f"{name} has no text in a known shape (it has: {there}); set clean.columns to those "
-            "that hold the text."
+            "that hold the text, or take the file out of data.raw."
         )
     return UserError(f"{name} lacks clean.columns ({', '.join(columns)}); it has: {there}.")
 
