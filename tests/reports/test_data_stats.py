@@ -170,4 +170,6 @@ def test_quantile_is_the_nearest_rank_of_sorted_lengths(
 def test_entropy_is_shannons(counts: list[int]) -> None:
     total = sum(counts)
     expected = -sum(n / total * math.log2(n / total) for n in counts if n)
-    assert stats([5, *counts], [1]).entropy == pytest.approx(expected, abs=1e-9)
+    made = stats([5, *counts], [1])
+    assert made.entropy == pytest.approx(expected, abs=1e-9)
+    assert made.uniform_entropy == math.log2(len(counts)), "special tokens are in neither"

@@ -208,6 +208,11 @@ class DataStats:
         return [i for i in np.flatnonzero(self.occurrences == 0).tolist() if self.vocabulary[i]]
 
     @property
+    def entries(self) -> int:
+        """The number of tokens in the vocabulary, without special ones."""
+        return sum(token != b"" for token in self.vocabulary)
+
+    @property
     def rare_tokens(self) -> int:
         """The number of tokens that occur, but fewer than RARE times."""
         return int(np.count_nonzero((self.occurrences > 0) & (self.occurrences < RARE)))
@@ -215,8 +220,7 @@ class DataStats:
     @property
     def used_fraction(self) -> float:
         """The fraction of the vocabulary that occurs, special tokens left out."""
-        entries = sum(token != b"" for token in self.vocabulary)
-        return 1 - len(self.unused_ids) / max(1, entries)
+        return 1 - len(self.unused_ids) / max(1, self.entries)
 
     @cached_property
     def entropy(self) -> float:
@@ -225,8 +229,8 @@ class DataStats:
 
     @property
     def uniform_entropy(self) -> float:
-        """The entropy of a token, in bits, if all tokens were equally frequent."""
-        return float(np.log2(max(2, len(self.occurrences))))
+        """The entropy of a token of text, in bits, if all were equally frequent."""
+        return float(np.log2(max(1, self.entries)))
 
     @property
     def unigram_bits_per_byte(self) -> float:
