@@ -140,10 +140,9 @@ def test_a_run_says_what_it_chose(
 ):
     monkeypatch.setattr("tokenmill.training.compile.missing_compiler", lambda _: None)
     run(tokens, here / "model", epochs=1, runtime={"compile": "auto"})
-    assert (
-        "compile    off: an epoch takes 0.0 TFLOP, and compiling for a CPU pays from 100 on"
-        in said.getvalue()
-    )
+    found = re.search(r"compile    off: an epoch takes (\S+) TFLOP, .* from 100", said.getvalue())
+    assert found
+    assert float(found[1]) > 0
 
 
 def test_a_cpu_compiles_on_no_path_with_a_space(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

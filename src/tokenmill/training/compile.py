@@ -198,8 +198,12 @@ def choose_compilation(
     teraflop = work.tokens_per_epoch * flops_per_token(work.config) / 1e12
     return Compilation(
         teraflop >= CPU_TFLOP,
-        f"an epoch takes {teraflop:,.1f} TFLOP, and compiling for a CPU pays from {CPU_TFLOP} on",
+        f"an epoch takes {_shown(teraflop)}, and compiling for a CPU pays from {CPU_TFLOP} on",
     )
+
+
+def _shown(teraflop: float) -> str:
+    return f"{teraflop:,.0f} TFLOP" if teraflop >= 100 else f"{teraflop:.2g} TFLOP"
 
 
 def waits_for_host(work: Workload) -> bool:
@@ -215,7 +219,7 @@ def _on_gpu(work: Workload, missing: str | None, *, may_record: bool) -> Compila
     whole = work.steps * work.tokens_per_step * flops_per_token(work.config) / 1e12
     return Compilation(
         whole >= GPU_TFLOP or work.steps >= GPU_STEPS,
-        f"the run takes {whole:,.1f} TFLOP in {work.steps:,} steps, and compiling for a GPU pays "
+        f"the run takes {_shown(whole)} in {work.steps:,} steps, and compiling for a GPU pays "
         f"from {GPU_TFLOP:,} TFLOP or {GPU_STEPS:,} steps on",
         recorded=recorded,
     )
