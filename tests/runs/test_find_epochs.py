@@ -117,7 +117,7 @@ def test_evaluation_comes_from_the_remote_too(project: Project, tmp_path: Path):
     shutil.rmtree(tmp_path / "both/remote")
     with pytest.raises(
         UserError,
-        match=r"evaluation\.json of HEAD~1 .* neither in DVC's cache nor in a remote .*dvc push",
+        match=r"evaluation\.json of HEAD~1 .* neither in DVC's cache nor in a remote; .*dvc push",
     ):
         find_epochs(here.root, ["HEAD~1"])
 

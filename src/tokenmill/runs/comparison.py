@@ -356,7 +356,7 @@ def _read_run(root: Path, rev: str) -> ComparedRun:
         if lacks or not (lock.is_evaluated and lock.is_of_text):
             what = lacks[0] if lacks else f"{paths.EVALUATION} of its text and model"
             raise UserError(
-                f"{rev} ({revision.sha[:7]}) has no {what}: the pipeline had not run to its "
+                f"{revision.label} has no {what}: the pipeline had not run to its "
                 f"end there; {revision.again} would."
             )
         for file in FILES:

@@ -263,6 +263,12 @@ class Revision:
             ) from None
 
     @property
+    def label(self) -> str:
+        """The name of the revision and, if the name is another, its hash."""
+        sha = self.sha[:7]
+        return self.rev if self.rev.startswith(sha) else f"{self.rev} ({sha})"
+
+    @property
     def _is_experiment(self) -> bool:
         """Whether DVC alone knows the name."""
         return git.ask(self.root, "rev-parse", "--verify", "--quiet", self.rev) is None
@@ -297,19 +303,21 @@ class Revision:
                     write.write(block)
                 if recorded not in (None, digest.hexdigest()):
                     raise UserError(
-                        f"{source} of {self.rev} ({self.sha[:7]}) is damaged in DVC's cache or "
+                        f"{source} of {self.label} is damaged in DVC's cache or "
                         f"remote; {paths.DEEP}."
                     )
         except UserError:
             raise
         except Exception as error:  # each remote's client raises errors of its own
+            # DVC's words for a file that is nowhere only name it again
+            is_nowhere = isinstance(error, FileNotFoundError)
+            why = "" if is_nowhere else f" ({' '.join(str(error).split())})"
             push = "check it out and `dvc push`"
             if self._is_experiment:
                 push = f"`dvc exp push origin {self.rev}`"
             raise UserError(
-                f"{source} of {self.rev} ({self.sha[:7]}) is neither in DVC's cache nor in a "
-                f"remote ({' '.join(str(error).split())}); {push} where it was trained, or "
-                f"{self.again} here."
+                f"{source} of {self.label} is neither in DVC's cache nor in a remote{why}; {push} "
+                f"where it was trained, or {self.again} here."
             ) from None
         return digest.hexdigest()
 
@@ -342,8 +350,7 @@ class Revision:
             recorded = None
         if not recorded:
             raise UserError(
-                f"{self.rev} ({self.sha[:7]}) records no {output}: nothing was trained there; "
-                f"run {self.again}."
+                f"{self.label} records no {output}: nothing was trained there; run {self.again}."
             )
         return str(recorded).removesuffix(".dir")
 
