@@ -353,7 +353,8 @@ def _print_answers(evaluation: "Evaluation") -> None:
             answer = row.answers[number]
             mark = {True: "right", False: "wrong", None: ""}[answer.found]
             text, _ = question.in_order(answer)
-            rows.append((f"  epoch {row.epoch:<4}{mark:<5}", shortened(text, width - 19)))
+            shown = shortened(text, width - 19) or "(nothing)"
+            rows.append((f"  epoch {row.epoch:<4}{mark:<5}", shown))
         if question.truth is not None:
             rows.append(("  in the text", shortened(question.truth, width - 19)))
         print_columns(rows)
