@@ -26,7 +26,7 @@ def test_counting_allocates_nothing():
     assert all(parameter.is_meta for parameter in empty_model(GPT2_SMALL).parameters())
 
 
-def test_an_architecture_without_facts_of_its_own_has_those_of_modern():
+def test_a_new_architecture_has_the_facts_of_modern():
     new = ModelConfig.model_construct(architecture="new")
     assert new.attention_scale == 1.0
     assert new.facts == small_config("modern").facts
