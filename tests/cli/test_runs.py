@@ -203,7 +203,7 @@ def test_an_experiment_that_dvc_sets_up_is_named_as_such(
     assert row == {"run": "new", "rev": "0" * 40, "state": "running", "changed": "", "text": ""}
     monkeypatch.setattr("tokenmill.cli.runs.MOMENT", 0)
     copy = project.root / ".dvc/tmp/exps/tmp1"
-    answers = [Repo, Repo, lambda _: shown]
+    answers = [Repo, open, lambda _: shown]
     monkeypatch.setattr("dvc.api.exp_show", lambda *_, **__: answers.pop(0)(str(copy)))
     assert len(find_runs(project.root, commits=1)) == len(shown), "asked until the copy is whole"
     monkeypatch.setattr("dvc.api.exp_show", lambda *_, **__: Repo(str(copy)))

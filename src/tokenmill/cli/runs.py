@@ -202,7 +202,7 @@ def _entries(root: Path, revs: Sequence[str], *, tries: int = TRIES) -> list[dic
 
     try:
         return exp_show(str(root), revs=list(revs))
-    except DvcException as error:
+    except (DvcException, OSError) as error:
         if tries == 1 or not _is_of_copy(error):
             raise
         time.sleep(MOMENT)
@@ -210,8 +210,8 @@ def _entries(root: Path, revs: Sequence[str], *, tries: int = TRIES) -> list[dic
 
 
 def _is_of_copy(error: Exception) -> bool:
-    """Whether DVC fails on a copy of the project that is not whole, while it makes or removes it
-    for an experiment. It lists nothing then."""
+    """Whether DVC fails on a copy of the project that is not whole, or on its record of one, while
+    it makes or removes them for an experiment. It lists nothing then."""
     return str(paths.COPIES) in str(error)
 
 
