@@ -284,8 +284,10 @@ def test_before_the_first_run_the_cells_are_empty(
     project = Project.new(tmp_path)
     shutil.copy(ROOT / "params.yaml", project.root)
     (project.root / "dvc.yaml").write_text(PIPELINE)
-    project.commit()
     monkeypatch.chdir(project.root)
+    main(["runs", "--sort", "bits"])
+    assert capsys.readouterr().out.split() == ["run"], "no commit, no row"
+    project.commit()
     main(["runs"])
     assert capsys.readouterr().out.splitlines()[:2] == ["run", "workspace"], "no empty columns"
 

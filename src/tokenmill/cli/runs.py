@@ -155,9 +155,9 @@ def ranked(runs: "pd.DataFrame", column: str, *, ascending: bool) -> "pd.DataFra
     """The runs sorted by a column, those of one text together: the numbers of different texts have
     no order. First comes the text of the first row, which is the workspace's, then the others in
     the order of their best runs."""
-    own = runs["text"].iloc[0]
+    own = runs["text"].head(1)
     runs = runs.sort_values(column, ascending=ascending, kind="stable")
-    order = {text: number for number, text in enumerate(dict.fromkeys([own, *runs["text"]]))}
+    order = {text: number for number, text in enumerate(dict.fromkeys([*own, *runs["text"]]))}
     return runs.sort_values("text", key=lambda texts: texts.map(order), kind="stable")
 
 
@@ -399,8 +399,8 @@ def _fingerprint(repo: "Repo", model: str) -> str | None:
 def _print(runs: "pd.DataFrame") -> None:
     known = [row.dropna().to_dict() for _, row in runs.iterrows()]
     head = ("run", "val loss", "bits/byte", "right", "time", "tokens/s", "cost")
-    columns = zip(head, *map(_cells, known), strict=True)
-    shown = list(zip(*(cells for cells in columns if any(cells[1:])), strict=True))
+    names, *columns = zip(head, *map(_cells, known), strict=True)
+    shown = list(zip(names, *(cells for cells in columns if any(cells[1:])), strict=True))
     if sys.stdout.isatty():
         shown = [(shortened(name, NAME_WIDTH), *numbers) for name, *numbers in shown]
     widths = [max(map(len, column)) for column in zip(*shown, strict=True)]
