@@ -272,7 +272,10 @@ def test_english_with_the_dashes_of_big5() -> None:
         ("The new Intel® chips are fast.\n", "cp1252"),
         ("Siobhán knew what was to be done. Seán and I went home.\n", "cp1252"),
         ("We met at the café and had a soufflé.\n", "cp437"),
-        ("L'été, les élèves allèrent à la plage, déjà très fatigués, dit-il à sa mère.\n", "latin-1"),
+        (
+            "L'été, les élèves allèrent à la plage, déjà très fatigués, dit-il à sa mère.\n",
+            "latin-1",
+        ),
     ],
 )
 def test_words_and_signs_that_chardet_takes_for_others(text: str, encoding: str) -> None:
