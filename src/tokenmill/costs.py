@@ -8,7 +8,8 @@ their number of steps alone share both: what one took is what was summed up when
 a longer or shorter one does again later. Of one that comes after a longer one it is what that took
 to the same step, if its table has the step. Both differ from run to run, so DVC tracks neither;
 metrics/ has copies for the plots, without the lost steps. What is unknown is None, or an empty
-cell; nothing is estimated, and a sum of which a part is unknown is unknown.
+cell; nothing is estimated, and a sum of which a part is unknown is unknown. So a run whose first
+steps were made elsewhere has no total, but its whole epochs have theirs.
 """
 
 import contextlib
@@ -68,6 +69,9 @@ class TimingRow:
     tokens_per_second: Amount
     units: Amount | None
     money: Amount | None
+    after: Annotated[int, Field(ge=0, lt=1 << 53)] = 0
+    """The step behind which the sums begin: 0, unless the steps up to there were made where this
+    table was not kept."""
 
     @property
     def cost(self) -> "Cost":
@@ -87,6 +91,11 @@ def spent(rows: Sequence[TimingRow], *, after: int = 0) -> "Cost":
         return None if None in sums or sums[-1] == before > 0 else sums[-1] - before
 
     return Cost(seconds, part("units"), part("money"))
+
+
+def are_whole(rows: Sequence[TimingRow]) -> bool:
+    """Whether there are rows, and their sums are of all steps of the run."""
+    return bool(rows) and rows[0].after == 0
 
 
 def _priced(rows: Sequence[TimingRow], name: str) -> float:
@@ -142,9 +151,9 @@ def _plus(a: float | None, b: float | None) -> float | None:
 class Timing:
     """Appends a row per interval to `timing.csv` in a run's checkpoint folder."""
 
-    def __init__(self, folder: Path | None, *, tokens: int, prices: CostParams):
-        """Start, or continue the table that is there, with `tokens` done so far. Without a folder
-        nothing is written.
+    def __init__(self, folder: Path | None, *, step: int, tokens: int, prices: CostParams):
+        """Start, or continue the table that is there, with `step` steps of `tokens` done so far.
+        Without a folder nothing is written.
 
         Steps behind the checkpoint are done again. Their cost stays in the sums.
         """
@@ -152,6 +161,7 @@ class Timing:
         self._prices = prices
         rows = _all_rows(find_times(folder.parent, folder.name, TIMING)) if folder else []
         self.total = spent(rows) if rows else NOTHING
+        self._after = min(step, rows[-1].after) if rows else step
         self._priced = {name: _priced(rows, name) for name in ("units", "money")}
         if folder:
             write_text(folder / TIMING, _timing_table(rows))
@@ -172,12 +182,15 @@ class Timing:
         self.total += cost
         self._rate_from = self._cost_from = now
         self._tokens = tokens
-        sums = dict[str, float]()
+        sums = dict[str, float | None](units=None, money=None)
         for name, taken in (("units", cost.units), ("money", cost.money)):
             if taken is not None:
                 sums[name] = self._priced[name] = self._priced[name] + taken
         if self.path:
-            append_text(self.path, _timing_line(step, Cost(self.total.seconds, **sums), rate))
+            row = TimingRow(
+                step, self.total.seconds, rate, sums["units"], sums["money"], self._after
+            )
+            append_text(self.path, _timing_line(row))
         return rate
 
     @contextlib.contextmanager
@@ -191,12 +204,13 @@ class Timing:
 
 def _timing_table(rows: Sequence[TimingRow]) -> str:
     head = ",".join(column.name for column in fields(TimingRow)) + "\n"
-    return head + "".join(_timing_line(row.step, row.cost, row.tokens_per_second) for row in rows)
+    return head + "".join(map(_timing_line, rows))
 
 
-def _timing_line(step: int, sums: Cost, tokens_per_second: float) -> str:
-    units, money = ("" if value is None else f"{value:.9g}" for value in (sums.units, sums.money))
-    return f"{step},{sums.seconds:.3f},{tokens_per_second:.0f},{units},{money}\n"
+def _timing_line(row: TimingRow) -> str:
+    units, money = ("" if value is None else f"{value:.9g}" for value in (row.units, row.money))
+    sums = f"{row.seconds:.3f},{row.tokens_per_second:.0f},{units},{money}"
+    return f"{row.step},{sums},{row.after}\n"
 
 
 def read_timing(path: Path, *, steps: int | None = None) -> list[TimingRow]:
@@ -278,7 +292,7 @@ def epoch_costs(
             was used (model FLOPs utilisation; PaLM, appendix B), or unknown.
         currency: what money is counted in.
     """
-    known = {0} | {row.step for row in timing}
+    known = {step for row in timing for step in (row.after, row.step)}
     costs = []
     for epoch, (before, end) in enumerate(itertools.pairwise([0, *ends]), start=1):
         if not {before, end} <= known:

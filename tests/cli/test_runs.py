@@ -62,7 +62,10 @@ TIMING = (
     "step,seconds,tokens_per_second,units,money\n"
     "10,30,1000,,0.1\n20,60,2000,,0.2\n30,90,9000,,0.3\n"
 )
-
+IN_PART = (
+    "step,seconds,tokens_per_second,units,money,after\n20,5,1000,,0.1,12\n30,10,1000,,0.2,12\n"
+)
+"""The times of a run of 30 steps that continued a model of 20 from elsewhere."""
 
 MEASURED = ["metrics/train.json:val_loss", "bits_per_byte", "metrics/eval.json:seen_right"]
 """Metrics of a model as DVC names them; but for the first, `evaluate` writes them."""
@@ -70,8 +73,8 @@ MEASURED = ["metrics/train.json:val_loss", "bits_per_byte", "metrics/eval.json:s
 
 @pytest.fixture(scope="module")
 def project(tmp_path_factory: pytest.TempPathFactory) -> Project:
-    """main~1: nothing ran; main: 4 layers; main after a commit of notes only; experiment
-    `calm-oxen`: 2 layers, all validation bytes; experiment `no-layer`: failed."""
+    """main~1: nothing ran; main: 4 layers, from elsewhere; main after a commit of notes only;
+    experiment `calm-oxen`: 2 layers, all validation bytes; experiment `no-layer`: failed."""
     project = Project.new(tmp_path_factory.mktemp("runs"))
     shutil.copy(ROOT / "params.yaml", project.root)
     (project.root / "dvc.yaml").write_text(PIPELINE)
@@ -90,6 +93,7 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Project:
     project.commit()
     (project.root / ".resume/run-2").mkdir(parents=True)
     (project.root / ".resume/run-2/timing.csv").write_text(TIMING)
+    (project.root / ".resume/run-4.timing.csv").write_text(IN_PART)
     (project.root / ".resume/run-2/costs.csv").write_text(COSTS)
     return project
 

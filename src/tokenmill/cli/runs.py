@@ -2,7 +2,7 @@
 costs.
 
 DVC collects parameters and metrics (`dvc.api.exp_show`). Times are those that this machine keeps in
-`.resume`; a run that was trained elsewhere has none.
+`.resume`; a run that was trained elsewhere, or in part, has none.
 """
 
 import argparse
@@ -148,7 +148,7 @@ def run(options: argparse.Namespace) -> None:
     for name in runs.loc[runs["state"] == "failed", "run"]:
         console().print(f"why {name} failed: `dvc queue logs {name}`")
     if runs.loc[:, "seconds"].hasnans:
-        console().print("times and costs are known where a run was trained on this machine")
+        console().print("times and costs are known where all of a run was trained on this machine")
 
 
 def ranked(runs: "pd.DataFrame", column: str, *, ascending: bool) -> "pd.DataFrame":
@@ -362,20 +362,23 @@ def _changes(entry: Mapping[str, Any], base: Mapping[str, Any]) -> Iterator[str]
 
 
 def _times(entry: Mapping[str, Any], repo: "Repo", root: Path) -> dict[str, Any]:
-    """The time and cost of training up to the last step of the run, if this machine knows them."""
-    from tokenmill.costs import COSTS, TIMING, find_times, read_costs, read_timing, spent
+    """The time and cost of all training up to the last step of the run, if this machine knows
+    them."""
+    from tokenmill import costs as tables
 
     run = _fingerprint(repo, _model(entry))
     if run is None:
         return {}
     steps = _whole(_metric(entry, "steps")) or 0
-    timing, costs = (find_times(root / paths.resume_root(), run, name) for name in (TIMING, COSTS))
-    rows = read_timing(timing, steps=steps)
-    if not rows:
+    timing, costs = (
+        tables.find_times(root / paths.resume_root(), run, name) for name in tables.TIMES
+    )
+    rows = tables.read_timing(timing, steps=steps)
+    if not tables.are_whole(rows):
         return {}
     rate = statistics.median(row.tokens_per_second for row in rows)
-    currency = next((row.currency for row in read_costs(costs, steps=steps)), None)
-    return asdict(spent(rows)) | {"tokens_per_second": rate, "currency": currency}
+    currency = next((row.currency for row in tables.read_costs(costs, steps=steps)), None)
+    return asdict(tables.spent(rows)) | {"tokens_per_second": rate, "currency": currency}
 
 
 def _fingerprint(repo: "Repo", model: str) -> str | None:

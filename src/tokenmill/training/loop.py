@@ -78,7 +78,7 @@ def train(run: Training, interrupt: Interrupt) -> None:
     every_steps = run.runtime.checkpoint.every_steps
     step_on = step_function(run)
     folder = run.store.folder if run.group.is_main else None
-    timing = Timing(folder, tokens=state.tokens, prices=run.runtime.cost)
+    timing = Timing(folder, step=state.step, tokens=state.tokens, prices=run.runtime.cost)
     flags = FlagSync(run.group)
     run.model.train()
     with interrupt, run.saver.active():
