@@ -181,6 +181,60 @@ class TestPipeline:
             assert single(dvc.check_pipeline, project).level == ("warning" if expected else "ok")
             assert project.outdated == expected
 
+    @pytest.mark.parametrize(
+        ("damage", "outdated", "uncached"),
+        [
+            ("true", [], ["text", "train", "show"]),
+            ("dvc commit train", [], ["text", "show"]),
+            ("dvc commit -q; dvc gc -qfw --not-in-remote; rm -r .dvc/cache", [], None),
+            ("rm model", ["train", "show"], ["text"]),
+            ("rm model; echo other > model", ["train", "show"], ["text"]),
+            ("dvc commit -q; rm -r .dvc/cache model", ["train", "show"], ["text"]),
+            ("rm params.yaml; echo seed: 2 > params.yaml", ["train", "show"], ["text"]),
+            ("echo new > extra", ["show"], ["text", "train"]),
+        ],
+    )
+    def test_what_only_the_cache_lacks_is_committed(
+        self, repository: Repository, damage: str, outdated: list[str], uncached: list[str] | None
+    ):
+        """What is to run may read what the cache lacks; what is not as recorded is no result."""
+        copies = """
+        stages:
+          train: {cmd: cp params.yaml model, deps: [params.yaml, text], outs: [model]}
+          show: {cmd: cat model extra > shown, deps: [model, extra], outs: [shown]}
+        """
+        (repository.root / "dvc.yaml").write_text(copies)
+        for name in ("text", "extra"):
+            (repository.root / name).write_text(name)
+        repository.run("dvc", "add", "--no-commit", "text")
+        repository.run("dvc", "repro", "--no-commit")
+        repository.run("sh", "-c", damage)
+        uncached = ["text", "train", "show"] if uncached is None else uncached
+        project = opened(repository)
+        finding = single(dvc.check_pipeline, project)
+        assert (project.outdated, sorted(project.uncached)) == (outdated, sorted(uncached))
+        repository.run("sh", "-c", str(finding.fix))
+        project = opened(repository)
+        assert single(dvc.check_pipeline, project).level == "ok"
+
+    def test_a_frozen_stage_is_named_with_how_to_run_it(self, repository: Repository):
+        frozen = """
+        stages:
+          train: {cmd: cp params.yaml model, deps: [params.yaml], outs: [model], frozen: true}
+          show: {cmd: "cp model ${train.seed}", deps: [model], outs: [shown], frozen: true}
+          last: {cmd: cp shown last, deps: [shown], outs: [last]}
+        """
+        (repository.root / "dvc.yaml").write_text(frozen)
+        project = opened(repository)
+        single(dvc.check_pipeline, project)
+        assert project.frozen == {"train": True, "show": False}
+        fix, by_hand = str(single(dvc.check_frozen, project).fix).split("; then ")
+        repository.run("sh", "-c", fix)
+        assert "show" in by_hand
+        project = opened(repository)
+        single(dvc.check_pipeline, project)
+        assert list(project.frozen) == ["show"]
+
     def test_text_that_is_not_here_is_fetched_first(self, repository: Repository):
         (repository.root / "text").touch()
         repository.run("dvc", "add", "text")

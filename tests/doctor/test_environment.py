@@ -94,9 +94,14 @@ def test_a_file_that_stands_for_a_module_of_python_is_named(tmp_path: Path):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["my_random.py", "my_types.py"]
 
 
+def git_and_commit(project: Project) -> list[Finding]:
+    """What is said of git, and of what is not committed."""
+    return [*environment.check_git(project), *environment.check_commit(project)]
+
+
 def test_results_in_no_commit_are_named(repository: Repository):
     project = Project(repository.root)
-    assert [(found.name, found.level) for found in environment.check_git(project)] == [
+    assert [(found.name, found.level) for found in git_and_commit(project)] == [
         ("git", "ok"),
         ("commit", "ok"),
     ]
@@ -104,7 +109,7 @@ def test_results_in_no_commit_are_named(repository: Repository):
     (repository.root / "metrics").mkdir()
     (repository.root / "metrics/new one.json").write_text("{}")
     (repository.root / "notes.txt").write_text("mine")
-    _, commit = environment.check_git(project)
+    _, commit = git_and_commit(project)
     assert commit == Finding(
         "warning",
         "commit",
@@ -133,7 +138,7 @@ def test_deleted_results_and_left_locks_are_named(repository: Repository):
     repository.commit()
     (repository.root / "metrics/a b.json").unlink()
     (repository.root / ".git/refs/epoch-1.lock").touch()
-    _, lock, commit = environment.check_git(Project(repository.root))
+    _, lock, commit = git_and_commit(Project(repository.root))
     assert (lock.name, lock.level) == ("lock", "problem")
     assert "epoch-1.lock" in (lock.fix or "")
     assert "dvc checkout" in (commit.fix or "")
@@ -155,7 +160,7 @@ def test_going_back_brings_all_of_the_last_commit(repository: Repository):
     repository.repro()
     assert repository.run("git", "diff", "--cached", "--name-only").split() == ["dvc.lock"]
     (root / "metrics/train.json").unlink()
-    *_, commit = environment.check_git(Project(root))
+    *_, commit = git_and_commit(Project(root))
     repository.run("sh", "-c", (commit.fix or "").partition("to go back: ")[2])
     assert repository.digest("params.yaml", "dvc.lock", "model", "metrics") == committed
     assert repository.run("git", "status", "--short") == ""
@@ -164,7 +169,7 @@ def test_going_back_brings_all_of_the_last_commit(repository: Repository):
 def test_a_project_within_another_repository_is_named(repository: Repository):
     inner = repository.root / "proj"
     inner.mkdir()
-    (finding,) = environment.check_git(Project(inner))
+    (finding,) = git_and_commit(Project(inner))
     assert (finding.name, finding.level) == ("git", "problem")
     assert "proj/" in finding.text
 
@@ -177,12 +182,12 @@ def test_detached_head_and_missing_repository(
     lock = repository.root / ".dvc/tmp/rwlock"
     for damage in ("", "garbage"):
         lock.write_text(damage)
-        branch, _ = environment.check_git(Project(repository.root))
+        (branch,) = environment.check_git(Project(repository.root))
         assert (branch.level, branch.fix) == ("warning", "git switch my-branch")
     monkeypatch.setattr(
         environment, "check_running", lambda _: Finding("warning", "runs", "at work here", None)
     )
-    branch, _ = environment.check_git(Project(repository.root))
+    (branch,) = environment.check_git(Project(repository.root))
     assert (branch.level, branch.fix) == ("ok", None), "nobody should switch branches under a run"
     monkeypatch.undo()
     monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path))

@@ -26,6 +26,7 @@ from tokenmill.words.warnings import unfit_tokenizer
 
 if TYPE_CHECKING:
     from tokenmill.costs import CostRow
+    from tokenmill.doctor.environment import Finding, Project
     from tokenmill.evaluation.results import EpochResult, Evaluation
     from tokenmill.model.manifest import TrainedWith
     from tokenmill.runs.under_way import UnderWay
@@ -427,28 +428,45 @@ def _inside(root: Path) -> Status:
             [("tokenmill doctor", "whether anything else is in the way")],
         )
     (found,) = dvc.check_pipeline(project)
+    return _compared(project, found)
+
+
+def _compared(project: "Project", pipeline: "Finding") -> Status:
+    """The state that `dvc status` says, as the finding of the pipeline tells it."""
+    from tokenmill.doctor import dvc  # noqa: PLC0415 (DVC)
+
+    root = project.root
     if project.outdated is None:
         return Status(
-            found.text, [("dvc status", "what is outdated"), ("dvc repro", "run just that")]
+            pipeline.text, [("dvc status", "what is outdated"), ("dvc repro", "run just that")]
         )
-    fetch = dvc.pull(project.unfetched)
-    return _outdated(root, project.outdated, fetch=fetch) if project.outdated else _trained(root)
+    if project.outdated:
+        return _outdated(root, project.outdated, repro=dvc.way_on(project, "dvc repro"))
+    if project.uncached:
+        meaning = "keep this; without it `dvc repro` makes it again"
+        return Status(f"{pipeline.text}.", [(str(pipeline.fix), meaning)])
+    for frozen in dvc.check_frozen(project):
+        return Status(
+            f"{frozen.text}: {frozen.fix}",
+            [("tokenmill doctor", "whether anything else is in the way")],
+        )
+    return _trained(root)
 
 
-def _outdated(root: Path, stages: Sequence[str], *, fetch: str) -> Status:
-    """The state with stages to run, which go after the command `fetch` if there is one."""
+def _outdated(root: Path, stages: Sequence[str], *, repro: str) -> Status:
+    """The state with stages to run, which the command `repro` does."""
     named = ", ".join(stages)
     if not any((root / folder).exists() for folder in ("data/clean", "data/tokens", "models/gpt")):
         pull = [("dvc pull && dvc repro", "fetch what the remote has, run the rest")]
         return Status(
             "nothing has run here yet.",
-            [(f"{fetch}dvc repro", f"run {named}"), *pull * (root / "dvc.lock").exists()],
+            [(repro, f"run {named}"), *pull * (root / "dvc.lock").exists()],
         )
     return Status(
         f"to run: {named}.",
         [
             (
-                f"{fetch}dvc repro",
+                repro,
                 (
                     "run these, except where inputs turn out the same; "
                     "training continues where it stopped"

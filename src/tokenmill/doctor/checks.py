@@ -328,6 +328,8 @@ CHECKS: tuple[Check, ...] = (
     dvc.check_cache,
     dvc.check_remote,
     dvc.check_pipeline,
+    dvc.check_frozen,
+    environment.check_commit,
     environment.check_runs,
     check_device,
     check_compiler,

@@ -231,26 +231,44 @@ def check_pipeline(project: Project) -> Iterator[Finding]:
         yield problem("pipeline", "dvc.yaml is missing", "git checkout dvc.yaml")
         return
     try:
-        project.outdated, project.unfetched = with_timeout(STATUS_TIMEOUT, lambda: _outdated(repo))
+        project.outdated, project.unfetched, project.uncached, project.frozen = with_timeout(
+            STATUS_TIMEOUT, lambda: _outdated(repo)
+        )
     except Exception as error:  # DVC's own mistakes on a damaged file, too
         yield _not_compared(repo, error)
         return
-    if project.outdated or project.unfetched:
-        found = {"to fetch": project.unfetched, "to run": project.outdated}
-        text = "; ".join(f"{what}: {', '.join(names)}" for what, names in found.items() if names)
+    found = {
+        "to fetch": project.unfetched,
+        "made, but not in DVC's cache": project.uncached,
+        "to run": project.outdated,
+    }
+    text = "; ".join(f"{what}: {', '.join(names)}" for what, names in found.items() if names)
+    if text:
         run = unfinished(project.root)
-        yield warning(
-            "pipeline", text, f"{pull(project.unfetched)}{run.way_on if run else 'dvc repro'}"
-        )
+        yield warning("pipeline", text, way_on(project, run.way_on if run else "dvc repro"))
     else:
         yield ok("pipeline", "every stage is up to date")
 
 
-def pull(places: Iterable[str]) -> str:
-    """The command that fetches what `dvc add` tracks at `places`, to stand before another one,
-    which DVC would refuse without them; empty without places."""
-    named = " ".join(map(quote, places))
-    return f"dvc pull {named} && " if named else ""
+def way_on(project: Project, command: str) -> str:
+    """The commands that bring the pipeline up to date, the last of them `command` if a stage is to
+    run. Before it, what `dvc add` tracks is fetched, without which DVC would refuse it, and what
+    was made is put into the cache, without which it would be made again."""
+    before = {"dvc pull": project.unfetched, "dvc commit": project.uncached}
+    named = [" ".join([what, *map(quote, names)]) for what, names in before.items() if names]
+    return " && ".join([*named, *[command] * bool(project.outdated or project.unfetched)])
+
+
+def check_frozen(project: Project) -> Iterator[Finding]:
+    """Check that no stage is frozen, so that DVC runs none of its changes."""
+    if not project.frozen:
+        return
+    by_dvc = [name for name, can in project.frozen.items() if can]
+    by_hand = [name for name in project.frozen if name not in by_dvc]
+    ways = [" ".join(["dvc unfreeze", *map(quote, by_dvc)])] * bool(by_dvc)
+    ways += [f"remove `frozen: true` of {', '.join(by_hand)} in dvc.yaml"] * bool(by_hand)
+    text = f"frozen: {', '.join(project.frozen)}; what changed there is not run"
+    yield warning("frozen", text, "; then ".join(ways))
 
 
 def _not_compared(repo: Repo, error: Exception) -> Finding:
@@ -292,9 +310,10 @@ def _repair(repo: Repo, error: Exception) -> str:
     return "git checkout dvc.lock" if is_kept else "rm dvc.lock"
 
 
-def _outdated(repo: Repo) -> tuple[list[str], list[str]]:
-    """The stages that changed and the stages after them, in order; and the places of what
-    `dvc add` tracks and is not here.
+def _outdated(repo: Repo) -> tuple[list[str], list[str], list[str], dict[str, bool]]:
+    """The stages that changed and the stages after them, in order; the places of what `dvc add`
+    tracks and is not here; the stages and such places whose outputs only the cache lacks; and the
+    frozen stages, each with whether DVC can unfreeze it.
 
     If only the output of a stage is missing, running it gives the same output, so the stages after
     it do not run.
@@ -308,9 +327,14 @@ def _outdated(repo: Repo) -> tuple[list[str], list[str]]:
         said = repo.status()
         graph = repo.index.graph
         stages = repo.index.stages
+        uncached = [one for one in stages if _is_uncached(one, said.get(one.addressing, []))]
     made = {str(out) for stage in stages for out in stage.outs}
-    reasons = {stage: list(_reasons(said.get(stage.addressing, []), made)) for stage in stages}
-    found = [stage for stage in stages if reasons[stage]]
+    reasons = {
+        stage: list(_reasons(said.get(stage.addressing, []), made))
+        for stage in stages
+        if stage not in uncached
+    }
+    found = [stage for stage in stages if reasons.get(stage)]
     todo = [
         stage
         for stage in found
@@ -318,18 +342,52 @@ def _outdated(repo: Repo) -> tuple[list[str], list[str]]:
     ]
     while todo:
         todo = [
-            reader for stage in todo for reader in graph.predecessors(stage) if reader not in found
+            reader
+            for stage in todo
+            for reader in graph.predecessors(stage)
+            if reader not in found and not reader.frozen
         ]
         found = [*found, *todo]
     sources = [stage for stage in stages if stage.is_data_source]
     return (
         [
-            getattr(stage, "name", stage.addressing)
+            name
             for stage in stages
             if stage in found and stage not in sources
+            for name in _names(stage)
         ],
-        [str(out) for stage in sources if "missing" in reasons[stage] for out in stage.outs],
+        [
+            name
+            for stage in sources
+            if "missing" in reasons.get(stage, [])
+            for name in _names(stage)
+        ],
+        [name for stage in uncached if stage not in found for name in _names(stage)],
+        {
+            name: not stage.raw_data.parametrized
+            for stage in stages
+            if stage.frozen and stage not in sources
+            for name in _names(stage)
+        },
     )
+
+
+def _names(stage: Any) -> list[str]:
+    """The name of a stage, or the places of what `dvc add` tracks, by which commands of DVC know
+    it."""
+    if stage.is_data_source:
+        return [str(out) for out in stage.outs]
+    return [getattr(stage, "name", stage.addressing)]
+
+
+def _is_uncached(stage: Any, said: Collection[Any]) -> bool:
+    """Whether the outputs of a stage are as dvc.lock records them, and all that `dvc status` says
+    of it is that the cache lacks them, as after `dvc repro --no-commit`. It says the same of
+    outputs that changed or are not here."""
+    match said:
+        case [{"changed outs": states}] if {*states.values()} == {"not in cache"}:
+            return not any(out.workspace_status() for out in stage.outs)
+    return False
 
 
 def _always_writes_the_same(stage: Any) -> bool:

@@ -8,8 +8,8 @@ import subprocess
 import sys
 import time
 import tomllib
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING, Literal
@@ -90,6 +90,13 @@ class Project:
     """The stages that `dvc repro` would run."""
     unfetched: Sequence[str] = ()
     """The places of what `dvc add` tracks and is not here. Without it DVC runs no stage."""
+    uncached: Sequence[str] = ()
+    """The stages, and the places of what `dvc add` tracks, whose outputs are here as DVC recorded
+    them, but not in its cache."""
+    frozen: Mapping[str, bool] = field(default_factory=dict)
+    """The stages that DVC does not run whatever changes, each with whether it can unfreeze it."""
+    uncommitted: list[str] | None = None
+    """The files of ONE_COMMIT that differ from the last commit."""
     compute: "Compute | None" = None
 
 
@@ -184,8 +191,7 @@ def check_packages(project: Project) -> Iterator[Finding]:
 
 
 def check_git(project: Project) -> Iterator[Finding]:
-    """Check that there is a repository, that a branch is checked out, and that the pipeline's
-    results are committed."""
+    """Check that there is a repository, and that a branch is checked out."""
     root = project.root
     try:
         files = uncommitted(root)
@@ -217,9 +223,17 @@ def check_git(project: Project) -> Iterator[Finding]:
     for ref in git.broken_experiments(root):
         text = f"{ref} is no experiment, and DVC fails on it"
         yield problem("experiments", text, f"git update-ref -d {quote(ref)}")
-    gone = [file for file in files if not (root / file).exists()]
+    project.uncommitted = files
+
+
+def check_commit(project: Project) -> Iterator[Finding]:
+    """Check that the pipeline's results are committed."""
+    files = project.uncommitted
+    if files is None:
+        return
+    gone = [file for file in files if not (project.root / file).exists()]
     if gone:
-        yield _deleted(root, few(gone))
+        yield _deleted(project.root, few(gone))
     elif files:
         yield warning("commit", f"not committed: {few(files)}", "git add -A && git commit")
     else:
