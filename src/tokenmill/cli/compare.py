@@ -22,7 +22,7 @@ from tokenmill.core.errors import UserError
 from tokenmill.core.files import write_text
 from tokenmill.display import console, print_blocks, print_record, say
 from tokenmill.reports.charts import Chart, Series, line_chart
-from tokenmill.words.units import message
+from tokenmill.words.units import fixed, message
 
 if TYPE_CHECKING:
     from tokenmill.reports.answers import PromptAnswers, Version
@@ -197,7 +197,7 @@ def _validation(runs: "Sequence[ComparedRun]") -> Chart:
     for number, run in enumerate(runs):
         epochs = [result.epoch for result in run.evaluation.epochs]
         values = [result.bits_per_byte for result in run.evaluation.epochs]
-        titles = [f"{run.name}, epoch {n}: {v:.4f}" for n, v in zip(epochs, values, strict=True)]
+        titles = [f"{run.name}, epoch {n}: {fixed(v)}" for n, v in zip(epochs, values, strict=True)]
         series.append(_series(number, run, values, epochs, titles))
     alt = (
         "Bits per byte by epoch, a line for each run; "

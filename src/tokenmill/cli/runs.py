@@ -22,7 +22,7 @@ from tokenmill.cli.main import Parser, add_json, count
 from tokenmill.core import paths
 from tokenmill.core.errors import UserError
 from tokenmill.display import console, note, print_columns, print_record, say, shortened
-from tokenmill.words.units import duration, money
+from tokenmill.words.units import duration, fixed, money
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -420,13 +420,13 @@ def _finetuned(known: Mapping[Any, Any]) -> str:
     if not known.keys() >= FINETUNED_METRICS.keys():
         return ""
     chats, text = (known[name] for name in FINETUNED_METRICS)
-    return f"fine-tuned: loss {chats:.4f} on held-out chats, {text:.4f} on the base's text"
+    return f"fine-tuned: loss {fixed(chats)} on held-out chats, {fixed(text)} on the base's text"
 
 
 def _cells(known: Mapping[Any, Any]) -> tuple[str, ...]:
     return (
         str(known["run"]),
-        *(f"{known[name]:.4f}" if name in known else "" for name in ("val_loss", "bits_per_byte")),
+        *(fixed(known[name]) if name in known else "" for name in ("val_loss", "bits_per_byte")),
         f"{known['right']:.0%}" if "right" in known else "",
         duration(known["seconds"]) if "seconds" in known else "",
         f"{known['tokens_per_second']:,.0f}" if "tokens_per_second" in known else "",

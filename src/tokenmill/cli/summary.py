@@ -21,7 +21,7 @@ from tokenmill.cli.preset import is_own_text_at_defaults
 from tokenmill.core import paths
 from tokenmill.core.errors import UserError
 from tokenmill.display import amounts, console, print_columns, print_record, shortened
-from tokenmill.words.units import counted, perplexity
+from tokenmill.words.units import counted, fixed, perplexity
 from tokenmill.words.warnings import unfit_tokenizer
 
 if TYPE_CHECKING:
@@ -176,7 +176,7 @@ def _as_records(commands: Commands) -> list[dict[str, str]]:
 def _print_under_way(run: "UnderWay") -> None:
     console().print(run.sentence)
     ends = [
-        (f"{row.epoch:.0f}", f"{row.val_loss:.4f}", f"{row.val_bits_per_byte:.4f}")
+        (f"{row.epoch:.0f}", fixed(row.val_loss), fixed(row.val_bits_per_byte))
         for row in run.epoch_ends
     ]
     if ends:
@@ -326,10 +326,10 @@ def _print_losses(evaluation: "Evaluation") -> None:
     rows = [("epoch", "train loss", "val loss", "perplexity", "bits/byte", *scores)]
     for row in evaluation.epochs:
         losses = (
-            f"{row.train_loss:.4f}",
-            f"{row.val_loss:.4f}",
+            fixed(row.train_loss),
+            fixed(row.val_loss),
             perplexity(row.perplexity),
-            f"{row.bits_per_byte:.4f}",
+            fixed(row.bits_per_byte),
         )
         rows.append(
             (
@@ -433,7 +433,7 @@ def _inside(root: Path) -> Status:
 
 def _compared(project: "Project", pipeline: "Finding") -> Status:
     """The state that `dvc status` says, as the finding of the pipeline tells it."""
-    from tokenmill.doctor import dvc  # noqa: PLC0415 (DVC)
+    from tokenmill.doctor import dvc
 
     root = project.root
     if project.outdated is None:

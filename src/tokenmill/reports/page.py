@@ -15,7 +15,7 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup, escape
 
-from tokenmill.words.units import counted, duration, money, perplexity, size, visible
+from tokenmill.words.units import counted, duration, fixed, money, perplexity, size, visible
 
 TEMPLATES = Path(__file__).with_name("templates")
 
@@ -41,7 +41,7 @@ def environment() -> Environment:
         keep_trailing_newline=True,
     )
     formats = (integer, counted, decimal, signed, significant, percent)
-    formats += (money, perplexity, markdown, commands)
+    formats += (money, fixed, perplexity, markdown, commands)
     made.filters |= {write.__name__: write for write in formats}
     made.filters |= {"size": partial(size, space=THIN), "duration": time, "token": token_markup}
     made.filters["excerpt"] = excerpt_markup

@@ -27,6 +27,7 @@ from tokenmill.reports.data_report import documents_by_reason, kept_and_dropped,
 from tokenmill.reports.page import flat, render, signed
 from tokenmill.training.history import EpochRow, StepRow, ValidationRow, early_end
 from tokenmill.training.schedule import Workload
+from tokenmill.words.units import fixed
 
 
 @dataclass(frozen=True)
@@ -81,16 +82,16 @@ def verdict(evaluation: Evaluation) -> str:
         )
     rise = (
         f"After epoch {top.epoch} the validation loss rose "
-        f"from {top.val_loss:.4f} to {last.val_loss:.4f}"
+        f"from {fixed(top.val_loss)} to {fixed(last.val_loss)}"
     )
     if last.train_loss < top.train_loss:
         return (
-            f"Overfitting. {rise}, while the training loss fell from {top.train_loss:.4f} to "
-            f"{last.train_loss:.4f}: the model memorises its text. Take epoch {top.epoch}."
+            f"Overfitting. {rise}, while the training loss fell from {fixed(top.train_loss)} to "
+            f"{fixed(last.train_loss)}: the model memorises its text. Take epoch {top.epoch}."
         )
     return (
-        f"{rise}, and the training loss did not fall either ({top.train_loss:.4f} to "
-        f"{last.train_loss:.4f}): this is not overfitting; look at the learning rate and the "
+        f"{rise}, and the training loss did not fall either ({fixed(top.train_loss)} to "
+        f"{fixed(last.train_loss)}): this is not overfitting; look at the learning rate and the "
         f"gradient norm. Take epoch {top.epoch}."
     )
 
@@ -303,12 +304,12 @@ def _losses_by_epoch(evaluation: Evaluation) -> Chart:
         ("validation", validation, VALIDATION),
     ):
         titles = [
-            f"epoch {n}: {name} loss {loss:.4f}" for n, loss in zip(numbers, losses, strict=True)
+            f"epoch {n}: {name} loss {fixed(loss)}" for n, loss in zip(numbers, losses, strict=True)
         ]
         series.append(Series(losses, colour, name, numbers, titles))
     alt = (
         "Losses by epoch; the validation loss goes "
-        f"from {validation[0]:.4f} to {validation[-1]:.4f}."
+        f"from {fixed(validation[0])} to {fixed(validation[-1])}."
     )
     return line_chart(series, x_label="epoch", y_label="nats per token", alt=alt)
 
@@ -339,7 +340,7 @@ def losses_by_step(
     """The training loss during training, and every validation loss."""
     x, losses = means(steps, "loss")
     rows = sorted(validations, key=lambda row: row.step)
-    titles = [f"epoch {row.epoch:.3g}: validation loss {row.val_loss:.4f}" for row in rows]
+    titles = [f"epoch {row.epoch:.3g}: validation loss {fixed(row.val_loss)}" for row in rows]
     return line_chart(
         [
             Series(losses, TRAIN, "training", x),
@@ -355,7 +356,8 @@ def losses_by_step(
         x_label="step",
         y_label="nats per token, logarithmic",
         alt=(
-            f"Training loss by step, from {losses[0]:.4f} to {losses[-1]:.4f}, and validation loss."
+            f"Training loss by step, from {fixed(losses[0])} to {fixed(losses[-1])}, "
+            "and validation loss."
         ),
     )
 

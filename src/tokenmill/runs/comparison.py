@@ -26,7 +26,7 @@ from tokenmill.runs.find import Revision, chosen_epoch
 from tokenmill.runs.under_way import unfinished
 from tokenmill.temporary import temporary_folder
 from tokenmill.training.history import EpochRow, StepRow
-from tokenmill.words.units import perplexity
+from tokenmill.words.units import fixed, perplexity
 
 FILES = (paths.EVALUATION, paths.TRAIN_METRICS, paths.HISTORY, paths.STEPS, PARAMS_FILE, LOCK)
 """The files of a run that a comparison reads."""
@@ -138,13 +138,13 @@ def _loss(
     value: Callable[[EpochResult], float],
     *,
     is_per_token: bool,
-    write: Callable[[float], str] = "{:,.4f}".format,
+    write: Callable[[float], str] = fixed,
 ) -> Measure:
     return Measure(lambda epoch: write(value(epoch.result)), value, is_per_token)
 
 
 MEASURES = {
-    "training loss at end": Measure(lambda epoch: f"{epoch.result.train_loss:.4f}"),
+    "training loss at end": Measure(lambda epoch: fixed(epoch.result.train_loss)),
     "validation loss": _loss(lambda result: result.val_loss, is_per_token=True),
     "perplexity": _loss(lambda result: result.perplexity, is_per_token=True, write=perplexity),
     "bits per byte": _loss(lambda result: result.bits_per_byte, is_per_token=False),

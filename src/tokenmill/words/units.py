@@ -104,6 +104,17 @@ def money(amount: float, currency: str) -> str:
     return f"<0.01 {currency}" if 0 < amount < 0.005 else f"{amount:,.2f} {currency}"
 
 
+def fixed(value: float) -> str:
+    """A loss or bits per byte with four decimals, rounded from the six digits that a metric has. So
+    it reads the same where all its digits are known.
+
+    Example:
+        >>> fixed(1.7716502), fixed(12.34567)
+        ('1.7716', '12.3457')
+    """
+    return f"{float(f'{value:.6g}'):,.4f}"
+
+
 def perplexity(value: float) -> str:
     """A perplexity with two decimals, or with three digits from a million on.
 

@@ -1,6 +1,8 @@
 """Warnings about a trained model, in sentences for the terminal and the pages: what its numbers say
 that one may overlook."""
 
+from tokenmill.words.units import fixed
+
 UNLIKE = 1.25
 """The validation loss after the first epoch, as a multiple of the training loss, beyond which the
 two texts are unlike. After some 200 steps on 600 kB of speeches, plays or code it was 1.16 to 1.20
@@ -19,9 +21,9 @@ def worse_than_frequencies(bits_per_byte: float, frequencies: float) -> str:
     if bits_per_byte <= frequencies:
         return ""
     return (
-        f"the model is worse than the frequencies of tokens alone ({bits_per_byte:.4f} against "
-        f"{frequencies:.4f} bits per byte): of the validation text it has learned nothing; train "
-        "longer (train.epochs) or on more text, and see whether the two texts are alike"
+        f"the model is worse than the frequencies of tokens alone ({fixed(bits_per_byte)} against "
+        f"{fixed(frequencies)} bits per byte): of the validation text it has learned nothing; "
+        "train longer (train.epochs) or on more text, and see whether the two texts are alike"
     )
 
 
