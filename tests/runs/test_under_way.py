@@ -1,6 +1,7 @@
 """Trainings that are not finished, and the models that they have so far."""
 
 import json
+import os
 import shutil
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from tokenmill.cli.main import main
 from tokenmill.core import paths
 from tokenmill.core.errors import UserError
 from tokenmill.core.files import write_text
+from tokenmill.costs import TIMING
 from tokenmill.model.manifest import WEIGHTS
 from tokenmill.runs.find import available, find_model
 from tokenmill.runs.under_way import all_under_way, under_way
@@ -48,6 +50,22 @@ def test_a_training_that_ended_tells_from_where_it_continues(root: Path):
     assert (run.step, run.weights()) == (15, (15, newest))
     assert [row.step for row in run.epoch_ends] == [10]
     assert run.sentence.startswith("the training in this workspace stopped at step 15 of 20")
+
+
+def test_the_remaining_time_follows_the_trainers_clock(root: Path):
+    """Not the clock of the day, which may be set, nor what was before this session or was lost."""
+    begin(root)
+    os.utime(root / "live/steps.csv", (0, 0))
+    head = "step,seconds,tokens_per_second,units,money\n"
+    table = root / ".resume" / FINGERPRINT / TIMING
+    for rows, left in (
+        ("12,90,9,,\n15,99,9,,\n19,100,9,,\n", None),
+        ("15,130,9,,\n18,136,9,,\n", 4),
+    ):
+        write_text(table, head + rows)
+        run = under_way(root)
+        assert run
+        assert run.seconds_left() == left
 
 
 def test_a_training_that_diverged_is_not_to_be_continued(

@@ -60,4 +60,4 @@ def stop(folder: Path, **values: str) -> None:
     """End that training; `values` are further ones of its run.json."""
     path = folder / paths.LIVE / LIVE_RUN
     content = json.loads(path.read_text())
-    path.write_text(json.dumps(content | {"started": content["started"] - 1000} | values))
+    path.write_text(json.dumps(content | {"started": content["started"] + 1000} | values))

@@ -6,6 +6,7 @@ import os
 from dataclasses import asdict
 from pathlib import Path
 
+import psutil
 import pytest
 
 from tests.training.tiny import run, runtime_params, train_params, workload
@@ -183,15 +184,27 @@ def test_the_run_is_on_as_long_as_its_process(here: Path):
     assert not found.model_copy(update={"pid": 2**22 + 1}).is_on
 
 
+@pytest.mark.skipif(not psutil.LINUX, reason="elsewhere the system notes the time of a start")
+def test_the_run_is_on_after_the_clock_was_set(here: Path, monkeypatch: pytest.MonkeyPatch):
+    started(here / "live")
+    found = read_live_run(here / "live")
+    assert found is not None
+    process = psutil.Process()
+    earlier_version = found.model_copy(update={"started": process.create_time()})
+    assert earlier_version.is_on
+    assert not earlier_version.model_copy(update={"started": process.create_time() + 100}).is_on
+    boot = psutil.boot_time()
+    for module in (psutil, psutil._pslinux):
+        monkeypatch.setattr(module, "boot_time", lambda: boot + 5)
+    assert psutil.Process().create_time() == pytest.approx(process.create_time() + 5)
+    assert found.is_on
+
+
 def test_time_is_reckoned_from_the_end_of_the_first_step(here: Path):
-    files = started(here / "live")
-    before = read_live_run(here / "live")
-    files.began(1)
+    started(here / "live").began(1)
     after = read_live_run(here / "live")
-    assert before
     assert after
     assert after.first_step == 1
-    assert after.began > before.began
 
 
 def test_the_signal_of_vs_codes_extension(here: Path):

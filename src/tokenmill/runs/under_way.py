@@ -5,6 +5,7 @@ between there are only the files in `live/` and the checkpoints in `.resume/`.
 """
 
 import contextlib
+import functools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -14,7 +15,7 @@ from pydantic import BaseModel, Field
 
 from tokenmill.core import paths
 from tokenmill.core.errors import UserError
-from tokenmill.costs import TIMING, Cost, find_times, read_timing, spent
+from tokenmill.costs import TIMING, Cost, TimingRow, find_times, read_timing, spent
 from tokenmill.formats.records import read_record
 from tokenmill.model.manifest import MANIFEST, WEIGHTS
 from tokenmill.training.history import (
@@ -84,6 +85,10 @@ class UnderWay:
                 )
         return self
 
+    def again(self) -> "UnderWay":
+        """This training as its files describe it now; unchanged if they are gone."""
+        return _read(self.root, self.folder, self.where, self.name) or self
+
     @property
     def epoch_ends(self) -> list[ValidationRow]:
         """The validation at the end of each finished epoch."""
@@ -125,21 +130,25 @@ class UnderWay:
     def seconds_left(self) -> float | None:
         """Seconds until the end at this session's speed, with validations and checkpoints; None if
         it is not known."""
-        with contextlib.suppress(OSError):
-            done = self.step - self.run.first_step
-            taken = (self.folder / paths.LIVE / "steps.csv").stat().st_mtime - self.run.began
-            return taken / done * (self.run.steps - self.step) if done > 0 else None
-        return None
+        rows = [row for row in self._timing if self.run.first_step <= row.step <= self.step]
+        if len(rows) < 2:
+            return None
+        taken, done = rows[-1].seconds - rows[0].seconds, rows[-1].step - rows[0].step
+        return taken / done * (self.run.steps - self.step)
 
     def spent(self) -> tuple[Cost, float | None]:
         """The cost of all sessions so far, and the tokens per second now, if they are known."""
+        rows = self._timing
+        return (spent(rows), rows[-1].tokens_per_second) if rows else (Cost(), None)
+
+    @functools.cached_property
+    def _timing(self) -> list[TimingRow]:
+        """The table of what the run's steps took."""
         with contextlib.suppress(UserError):  # a damaged table is reported elsewhere
-            rows = read_timing(
+            return read_timing(
                 find_times(self.root / paths.resume_root(), self.run.fingerprint, TIMING)
             )
-            if rows:
-                return spent(rows), rows[-1].tokens_per_second
-        return Cost(), None
+        return []
 
     @property
     def sentence(self) -> str:

@@ -55,6 +55,8 @@ LEAST_GROWTH = 1.05
 SECOND_GROWTH = 1.5
 MOST_GROWTH = 2.0
 """The step of the next validation of such a run, relative to the last one."""
+SAME_START = 0.02
+"""Starts of a process that differ by fewer seconds are the same one; Linux counts hundredths."""
 
 
 Count = Annotated[int, Field(ge=0, lt=1 << 53)]
@@ -286,13 +288,13 @@ class LiveRun(Section):
     """The name of the run's folder in `.resume/`."""
     pid: Annotated[int, Field(ge=1, lt=1 << 31)]
     started: Moment
-    """When the process started, in Unix time. A later process may have the same id, but not the
-    same start."""
+    """When the process started, as `_start_of` says. A later process may have the same id, but not
+    the same start."""
     began: Moment
-    """When this session began to load the model, in Unix time; after its first step, which also
-    compiles, the time of that step's end."""
+    """When this session began to load the model, in Unix time."""
     first_step: Count
-    """The number of steps that were done at this time."""
+    """The number of steps that were done then; after its first step, which also compiles, one
+    more."""
     steps: Annotated[Count, Field(ge=1)]
     """The number of steps of the whole run, unless it ends early."""
     steps_per_epoch: Annotated[Count, Field(ge=1)]
@@ -310,8 +312,21 @@ class LiveRun(Section):
     def is_on(self) -> bool:
         """Whether its process still runs, on this machine."""
         with contextlib.suppress(psutil.Error):
-            return abs(psutil.Process(self.pid).create_time() - self.started) < 1
+            process = psutil.Process(self.pid)
+            if abs(_start_of(process) - self.started) < SAME_START:
+                return True
+            # An earlier version wrote Unix time
+            return abs(process.create_time() - self.started) < 1
         return False
+
+
+def _start_of(process: psutil.Process) -> float:
+    """When a process started, in seconds that do not change when the clock is set.
+
+    On Linux these are seconds since the boot. What psutil adds there to make Unix time of them
+    changes with the clock; elsewhere the system has noted the time.
+    """
+    return process.create_time() - (psutil.boot_time() if psutil.LINUX else 0.0)
 
 
 class LiveFiles:
@@ -341,7 +356,7 @@ class LiveFiles:
         self._run = LiveRun(
             fingerprint=fingerprint,
             pid=process.pid,
-            started=process.create_time(),
+            started=_start_of(process),
             began=time.time(),
             first_step=state.step,
             saved=state.step,
@@ -363,9 +378,9 @@ class LiveFiles:
             write_json(self._folder / LIVE_RUN, self._run.model_dump())
 
     def began(self, step: int) -> None:
-        """Let the remaining time be reckoned from here on; the first step, which compiles, is
+        """Let the remaining time be reckoned from this step on; the first one, which compiles, is
         over."""
-        self._change(began=time.time(), first_step=step)
+        self._change(first_step=step)
 
     def saved(self, state: RunState) -> None:
         """Tell what the newest checkpoint holds, which is on disk now. Nothing else changes
