@@ -12,8 +12,9 @@ from rich.console import Console
 from tests.imports import ROOT
 from tests.runs.unfinished import begin
 from tests.terminal import Terminal
+from tokenmill.cli import watch
 from tokenmill.cli.main import main
-from tokenmill.cli.watch import PAGE, Watched, draw, found
+from tokenmill.cli.watch import PAGE, Watched, draw, found, newest_answers
 from tokenmill.core.errors import UserError
 from tokenmill.doctor.environment import ok, warning
 from tokenmill.reports.charts import Series, line_chart
@@ -65,6 +66,26 @@ def test_80_columns_and_24_lines_hold_all_of_it(project: Path):
     assert "A text that is longer" in text
     assert "─●─ validation" in text
     assert sum(line.count("●") for line in lines) == 3, "two validations, and the legend"
+
+
+def test_weights_that_were_removed_for_newer_ones_answer_no_more(
+    project: Path, monkeypatch: pytest.MonkeyPatch
+):
+    begin(project)
+    watched = Watched(Path(), None)
+    assert watched.look()
+    _, chosen = watched.now.weights() or (0, Path())
+    told = project / "live/run.json"
+
+    def save_meanwhile(folder: Path, weights: Path, tokenizer: Path) -> list[tuple[str, str]]:
+        if weights == chosen:
+            chosen.rename(chosen.with_name("step-000000018"))
+            told.write_text(json.dumps(json.loads(told.read_text()) | {"saved": 18}))
+        return newest_answers(folder, weights, tokenizer)
+
+    monkeypatch.setattr(watch, "newest_answers", save_meanwhile)
+    watched.answers.update(watched.now, wait=True)
+    assert (watched.answers.step, watched.answers.problem) == (18, "")
 
 
 @pytest.mark.parametrize(("width", "used"), [(40, 40), (200, 120)])

@@ -159,8 +159,11 @@ class Answers:
         try:
             self.rows = newest_answers(now.folder, folder, now.tokenizer)
             self.problem = ""
-        # An example: the weights were removed for newer ones meanwhile
         except (UserError, OSError) as error:
+            newest = now.again().weights()
+            if newest and newest[1] != folder:  # these may have been removed for newer ones
+                self._ask(now, *newest)
+                return
             self.problem = first_line(error)
         self.step = step
 
