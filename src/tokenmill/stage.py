@@ -23,7 +23,8 @@ from tokenmill.process import end_with_dvc
 from tokenmill.words.units import message
 
 WAYS_OUT = DISK_FULL | {
-    errno.ENOLCK: "mount its file system with locks, or move the project elsewhere,"
+    errno.ENOLCK: "mount its file system with locks, or move the project elsewhere,",
+    errno.EROFS: "mount its file system for writing, or move the project elsewhere,",
 }
 """The way out of errors that a change of the file system mends."""
 

@@ -2,6 +2,7 @@
 
 import errno
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -259,11 +260,12 @@ def test_lock_clears_what_a_killed_process_left(tmp_path: Path):
     assert found(store) == ([10], [])
 
 
+@pytest.mark.parametrize("number", [errno.ENOLCK, errno.EROFS])
 def test_a_lock_that_the_file_system_refuses_is_named(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
 ):
     fcntl = pytest.importorskip("fcntl", reason="Windows locks otherwise")
-    refuses = mock.Mock(side_effect=OSError(errno.ENOLCK, "No locks available"))
+    refuses = mock.Mock(side_effect=OSError(number, os.strerror(number)))
     monkeypatch.setattr(fcntl, "flock", refuses)
     with (
         pytest.raises(OSError, match="lock") as refused,
@@ -271,7 +273,7 @@ def test_a_lock_that_the_file_system_refuses_is_named(
     ):
         pass
     assert refused.value.filename == str(tmp_path / "run" / "lock")
-    assert WAYS_OUT[errno.ENOLCK] in describe(refused.value)
+    assert WAYS_OUT[number] in describe(refused.value)
 
 
 def kept(store: CheckpointStore) -> list[int]:

@@ -35,6 +35,7 @@ from tokenmill.training.optimizer import Optimizer, momentum_at
 from tokenmill.training.params import RuntimeParams
 from tokenmill.training.schedule import Workload
 from tokenmill.training.step import Batch, MicroBatch, StepResult, batch_at, train_step
+from tokenmill.words.units import counted
 
 SEQUENCES_IN_MESSAGE = 8
 """A message about a diverged step names at most this many of its sequences."""
@@ -339,11 +340,12 @@ def ends_early(run: Training) -> int | None:
             f"training ends after step {stop:,} of {run.work.steps:,}: the validation loss is at "
             f"most {train.target_loss:g} (train.target_loss)"
         )
-    elif stop:
+    elif stop and train.early_stopping:
         best = min(state.epochs, key=lambda row: row.val_loss)
         run.display.say(
-            f"training ends early, after {len(state.epochs)} epochs: the last "
-            f"{train.early_stopping} validations brought no lower loss (train.early_stopping); "
+            f"training ends early, after {counted(len(state.epochs), 'epoch')}: "
+            f"{counted(train.early_stopping, 'validation')} without a lower loss "
+            "(train.early_stopping); "
             f"epoch {best.epoch} has the lowest, {best.val_loss:.3f}"
         )
     return stop
