@@ -63,7 +63,7 @@ def test_a_micro_batch_may_change_between_two_sessions(here: Path, tokens: Path,
 
 def test_auto_on_a_cpu_is_what_free_memory_holds(monkeypatch: pytest.MonkeyPatch):
     work = workload(train_params(batch_size=12), steps_per_epoch=1)
-    one = memory(work, sequences=1, precision=torch.float32)
+    one = memory(work, sequences=1, precision=torch.float32, on_cpu=True)
 
     def with_room_for(sequences: float) -> int:
         free = psutil.virtual_memory()._replace(
@@ -219,7 +219,7 @@ def test_whole_gradients_fit_beside_all_else(
     """Two processes share the machine; each has all gradients and half of the weights and the
     optimizer's state."""
     work = workload(train_params(batch_size=4, average_power=1.0), steps_per_epoch=1)
-    need = memory(work, sequences=2, precision=torch.float32)
+    need = memory(work, sequences=2, precision=torch.float32, on_cpu=True)
     taken = (need.weights + need.optimizer) // 2 + need.gradients + need.activations + need.logits
     total = int(2 * taken / WHOLE_GRADIENTS_SHARE) + 2 * bytes_
     monkeypatch.setattr(

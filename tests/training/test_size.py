@@ -102,20 +102,23 @@ def kept_bytes(config: ModelConfig, sequences: int, dtype: torch.dtype) -> int:
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 @pytest.mark.parametrize("precision", [torch.float32, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("on_cpu", [False, True])
 @pytest.mark.parametrize(
     "changes", [{}, {"n_layer": 1, "vocab_size": 1009}, {"n_embd": 128, "context_length": 16}]
 )
 def test_activations_are_what_pytorch_keeps(
     architecture: str,
     precision: torch.dtype,
+    on_cpu: bool,
     changes: dict[str, Any],
     monkeypatch: pytest.MonkeyPatch,
 ):
     """The loss keeps no logits, only the gradient of the head."""
-    monkeypatch.setattr(ops, "MAX_PLAIN_LENGTH", 0)  # as on a GPU
+    if not on_cpu:
+        monkeypatch.setattr(ops, "MAX_PLAIN_LENGTH", 0)
     config = config_of(architecture, **changes)
     sequences = 3
-    need = memory(in_training(config), sequences=sequences, precision=precision)
+    need = memory(in_training(config), sequences=sequences, precision=precision, on_cpu=on_cpu)
     copies = need.weights - 4 * parameter_count(config)
     estimated = need.activations + copies + 4 * config.vocab_size * config.n_embd
     assert estimated == pytest.approx(kept_bytes(config, sequences, precision), rel=0.05)

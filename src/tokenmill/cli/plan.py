@@ -211,14 +211,19 @@ def _verdict(plan: "Plan") -> str:
 
 
 def _memory(plan: "Plan") -> "dict[str, Memory]":
-    """The memory of one device that takes a whole batch at a time, by the precision of products."""
+    """The memory of one device that takes a whole batch at a time, by the precision of products: of
+    this machine, if it is among the rows."""
     import torch
 
     from tokenmill.training.size import memory
 
+    is_here = any(row.wanted is None for row in plan.rows)
     return {
         str(precision).removeprefix("torch."): memory(
-            plan.work, sequences=plan.work.train.batch_size, precision=precision
+            plan.work,
+            sequences=plan.work.train.batch_size,
+            precision=precision,
+            on_cpu=is_here and not torch.accelerator.is_available(),
         )
         for precision in (torch.bfloat16, torch.float32)
     }

@@ -191,6 +191,7 @@ def check_memory(project: Project) -> Iterator[Finding]:
         sequences=sequences,
         precision=compute.precision,
         shards=torch.cuda.device_count() if sharded else 1,
+        on_cpu=compute.device.type == "cpu",
     )
     free, total = device_memory(compute.device)
     text = (

@@ -86,12 +86,14 @@ class KVCache:
 class TrainingMemory:
     """The memory that training needs besides parameters, gradients and optimizer state.
 
-    The masks of dropout and the row sums of attention are not counted here: they are the same for
-    all architectures.
+    The masks of dropout, and the row sums or the scores of attention, are not counted here: they
+    are the same for all architectures.
     """
 
     block_bytes: int
     """Bytes per token that each block keeps for the backward pass."""
+    scores_spare_bytes: int
+    """How many of these a block does not keep where a CPU attends by all scores at once."""
     other_bytes: int
     """Bytes per token that the rest of the model keeps for the backward pass, without logits."""
     weight_copy_bytes: int

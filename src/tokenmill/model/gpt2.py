@@ -232,6 +232,7 @@ class GPT2(GPT):
         stream_bytes = stream_dtype(precision).itemsize
         return TrainingMemory(
             block_bytes=(2 * stream_bytes + 14 * precision.itemsize) * config.n_embd,
+            scores_spare_bytes=0,
             other_bytes=2 * stream_bytes * config.n_embd,
             weight_copy_bytes=0,
             logit_tensors=2,

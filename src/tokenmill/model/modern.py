@@ -222,14 +222,16 @@ class NanoChat(GPT):
         A block keeps 19 widths in the precision of the products: 2 normed inputs, 3 queries, keys
         and values, 2 normed and 2 rotated queries and keys, 1 attended and 1 copy of it, 4 before
         and 4 behind ReLU². Beside a residual stream of another precision it also keeps the 2 normed
-        inputs in that. In float32 it copies the matrices of queries, keys and values for one
-        product.
+        inputs in that. Beside all scores of attention it keeps only the values of queries, keys and
+        values, and one copy of what is attended. In float32 it copies the matrices of queries, keys
+        and values for one product.
         """
         stream = stream_dtype(precision)
         kept_twice = 0 if stream == precision else 2 * stream.itemsize
         copies = 12 * config.n_layer * config.n_embd**2
         return TrainingMemory(
             block_bytes=(19 * precision.itemsize + kept_twice) * config.n_embd,
+            scores_spare_bytes=3 * precision.itemsize * config.n_embd,
             other_bytes=3 * stream.itemsize * config.n_embd,
             weight_copy_bytes=copies if precision == torch.float32 else 0,
             logit_tensors=3,

@@ -29,8 +29,8 @@ from tokenmill.training.step import MicroBatch
 from tokenmill.words.units import size
 
 FREE_MEMORY_SHARE = 0.5
-"""The share of free memory for what autograd keeps of a micro-batch. The backward pass and other
-programs need the rest."""
+"""The share of free memory for what autograd keeps of a micro-batch. A process peaks at up to 1.7
+times the estimate (docs/plan-against-reality.md), and other programs need the rest."""
 
 WHOLE_GRADIENTS_SHARE = 0.75
 """The share of a device's memory that training may take with whole gradients of a sharded model.
@@ -99,6 +99,7 @@ class FittingMicroBatch(MicroBatch):
             sequences=self.sequences,
             precision=compute.precision,
             shards=group.size,
+            on_cpu=compute.device.type == "cpu",
         )
         there = device_memory(compute.device)[1] / (
             1 if compute.device.type == "cuda" else group.on_this_machine
@@ -147,7 +148,7 @@ class FittingMicroBatch(MicroBatch):
                 remembered first.
         """
         if self._first == 1:
-            raise UserError(_too_large(self._work, self._compute.name))
+            raise UserError(_too_large(self._work, self._compute))
         self._halve()
         raise UserError(
             f"out of memory; remembered a micro-batch of {self.sequences}, with which `dvc repro` "
@@ -206,6 +207,7 @@ def first_micro_batch(
         precision=torch.float32 if kind == "cpu" else compute.precision,
         shards=group.size if group.shards else 1,
         compiled=kind == "cuda",
+        on_cpu=kind == "cpu",
     )
     if kind == "cpu":
         room = FREE_MEMORY_SHARE * psutil.virtual_memory().available + need(sequences=1).fixed
@@ -214,12 +216,12 @@ def first_micro_batch(
     return max(1, sequences_within(min(work.train.batch_size, part), room, need))
 
 
-def _too_large(work: Workload, device: str) -> str:
+def _too_large(work: Workload, compute: Compute) -> str:
     config = work.config
-    need = memory(work, sequences=1, precision=torch.float32)
+    need = memory(work, sequences=1, precision=torch.float32, on_cpu=compute.device.type == "cpu")
     return (
-        f"out of memory on {device} with one sequence at a time: weights, gradients and optimizer "
-        f"need about {size(need.fixed)}, a sequence {size(need.of_sequences)}. Take a smaller "
-        f"model.n_layer ({config.n_layer}), model.n_embd ({config.n_embd}) or "
+        f"out of memory on {compute.name} with one sequence at a time: weights, gradients and "
+        f"optimizer need about {size(need.fixed)}, a sequence {size(need.of_sequences)}. Take a "
+        f"smaller model.n_layer ({config.n_layer}), model.n_embd ({config.n_embd}) or "
         f"model.context_length ({config.context_length}), or a device with more memory."
     )

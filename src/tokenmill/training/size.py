@@ -16,7 +16,7 @@ import torch
 
 from tokenmill.model.config import ModelConfig
 from tokenmill.model.gpt import is_hidden_matrix, model_class, outline
-from tokenmill.model.ops import LOGITS_AT_A_TIME, rows_at_a_time, stream_dtype
+from tokenmill.model.ops import LOGITS_AT_A_TIME, MAX_PLAIN_LENGTH, rows_at_a_time, stream_dtype
 from tokenmill.training.params import OPTIMIZERS, TrainParams
 from tokenmill.training.schedule import Workload
 
@@ -93,6 +93,7 @@ def memory(
     precision: torch.dtype,
     shards: int = 1,
     compiled: bool = False,
+    on_cpu: bool = False,
 ) -> Memory:
     """The memory of one device in training.
 
@@ -102,6 +103,7 @@ def memory(
         precision: the precision of matrix products.
         shards: the number of devices that share weights, gradients and optimizer state (FSDP).
         compiled: whether the model is compiled for a GPU, where the loss takes more at a time.
+        on_cpu: whether the device is a CPU, which keeps all scores of attention of short sequences.
     """
     config = work.config
     model = outline(config)
@@ -119,7 +121,11 @@ def memory(
     copies = extra.weight_copy_bytes
     if precision != torch.float32:
         copies += precision.itemsize * hidden
-    block = extra.block_bytes + 4 * config.n_head + 16  # sums of exponentials, means and deviations
+    block = extra.block_bytes + 16  # means and deviations
+    if on_cpu and config.context_length <= MAX_PLAIN_LENGTH:
+        block += _scores(config, precision) - extra.scores_spare_bytes
+    else:
+        block += 4 * config.n_head  # sums of exponentials
     if config.dropout:
         # The factors of two dropouts, in the precision of their inputs; a GPU keeps bytes instead
         block += 2 * stream_dtype(precision).itemsize * config.n_embd
@@ -133,6 +139,13 @@ def memory(
         if compiled
         else min(tokens * config.vocab_size, LOGITS_AT_A_TIME) * 4 * extra.logit_tensors,
     )
+
+
+def _scores(config: ModelConfig, precision: torch.dtype) -> int:
+    """Bytes per token of what a block keeps of all scores: their softmax and, with dropout, its
+    factors and the product of both."""
+    tensors = 3 if config.dropout else 1
+    return tensors * config.n_head * config.context_length * precision.itemsize
 
 
 def _numbers_kept(train: TrainParams, learning: int, *, hidden: int) -> int:
