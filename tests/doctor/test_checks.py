@@ -16,7 +16,7 @@ from tests.imports import ROOT
 from tests.pipeline.project import Project as Repository
 from tests.pipeline.project import change_params
 from tokenmill.doctor import checks
-from tokenmill.doctor.environment import Finding, Project
+from tokenmill.doctor.environment import Finding, Pipeline, Project
 from tokenmill.formats.token_file import read_metadata
 from tokenmill.model.device import Compute
 from tokenmill.schema import check_all
@@ -222,7 +222,7 @@ def test_estimate_agrees_with_a_real_run(finished: Repository):
 
 
 def test_nothing_to_write_is_well(project: Project):
-    project.outdated = []
+    project.pipeline = Pipeline()
     (project.root / "data/tokens").mkdir(parents=True)
     found: list[Finding] = list(checks.check_disk(project))
     assert [finding.level for finding in found] == ["ok"]

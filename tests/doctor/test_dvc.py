@@ -14,7 +14,7 @@ from tests.pipeline.project import Project as Repository
 from tests.pipeline.project import ran
 from tests.runs.unfinished import begin, stop
 from tokenmill.doctor import dvc
-from tokenmill.doctor.environment import Finding, Project
+from tokenmill.doctor.environment import Finding, Pipeline, Project
 from tokenmill.doctor.objects import check_objects
 from tokenmill.words.units import message
 
@@ -72,7 +72,7 @@ def test_a_full_disk_of_the_cache_is_a_problem(
     assert project.repo.cache.local.path in found.text
     assert dvc.links(project.repo)[0] is False  # for the check of the disk
     (repository.root / "dvc.yaml").write_text("stages: {}\n")
-    monkeypatch.setattr(dvc, "_outdated", fail)
+    monkeypatch.setattr(dvc, "_compared", fail)
     assert "df -h" in str(single(dvc.check_pipeline, project).fix)
 
 
@@ -143,6 +143,12 @@ class TestRemote:
         assert single(dvc.check_remote, opened(repository)).level == "warning"
 
 
+def compared(project: Project) -> Pipeline:
+    """The pipeline of a project that was checked."""
+    assert project.pipeline
+    return project.pipeline
+
+
 class TestPipeline:
     """What `dvc repro` would run."""
 
@@ -150,7 +156,7 @@ class TestPipeline:
         project = opened(repository)
         finding = single(dvc.check_pipeline, project)
         assert finding == Finding("warning", "pipeline", "to run: train", "dvc repro")
-        assert project.outdated == ["train"]
+        assert compared(project).outdated == ["train"]
 
     def test_a_training_that_diverged_is_not_to_be_repeated(self, repository: Repository):
         begin(repository.root)
@@ -179,7 +185,7 @@ class TestPipeline:
                 (repository.root / change).write_text("other: text\n")
             project = opened(repository)
             assert single(dvc.check_pipeline, project).level == ("warning" if expected else "ok")
-            assert project.outdated == expected
+            assert compared(project).outdated == expected
 
     @pytest.mark.parametrize(
         ("damage", "outdated", "uncached"),
@@ -212,7 +218,10 @@ class TestPipeline:
         uncached = ["text", "train", "show"] if uncached is None else uncached
         project = opened(repository)
         finding = single(dvc.check_pipeline, project)
-        assert (project.outdated, sorted(project.uncached)) == (outdated, sorted(uncached))
+        assert (compared(project).outdated, sorted(compared(project).uncached)) == (
+            outdated,
+            sorted(uncached),
+        )
         repository.run("sh", "-c", str(finding.fix))
         project = opened(repository)
         assert single(dvc.check_pipeline, project).level == "ok"
@@ -227,13 +236,13 @@ class TestPipeline:
         (repository.root / "dvc.yaml").write_text(frozen)
         project = opened(repository)
         single(dvc.check_pipeline, project)
-        assert project.frozen == {"train": True, "show": False}
+        assert compared(project).frozen == {"train": True, "show": False}
         fix, by_hand = str(single(dvc.check_frozen, project).fix).split("; then ")
         repository.run("sh", "-c", fix)
         assert "show" in by_hand
         project = opened(repository)
         single(dvc.check_pipeline, project)
-        assert list(project.frozen) == ["show"]
+        assert list(compared(project).frozen) == ["show"]
 
     def test_text_that_is_not_here_is_fetched_first(self, repository: Repository):
         (repository.root / "text").touch()
@@ -241,7 +250,7 @@ class TestPipeline:
         (repository.root / "text").unlink()
         project = opened(repository)
         finding = single(dvc.check_pipeline, project)
-        assert (project.outdated, project.unfetched) == (["train"], ["text"])
+        assert (compared(project).outdated, compared(project).unfetched) == (["train"], ["text"])
         assert (finding.level, finding.fix) == ("warning", "dvc pull text && dvc repro")
 
     def test_unreadable_pipeline_is_a_problem(self, repository: Repository):
@@ -271,12 +280,12 @@ class TestPipeline:
     ):
         never = Event()
         monkeypatch.setattr(dvc, "STATUS_TIMEOUT", 0.01)
-        monkeypatch.setattr(dvc, "_outdated", lambda _: never.wait())
+        monkeypatch.setattr(dvc, "_compared", lambda _: never.wait())
         project = opened(repository)
         finding = single(dvc.check_pipeline, project)
         never.set()
         assert (finding.level, finding.fix) == ("warning", "dvc status")
-        assert project.outdated is None, "everything may be outdated"
+        assert project.pipeline is None, "everything may be outdated"
 
 
 def test_timeout_passes_results_and_errors_on():

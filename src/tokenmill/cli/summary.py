@@ -428,23 +428,23 @@ def _inside(root: Path) -> Status:
             [("tokenmill doctor", "whether anything else is in the way")],
         )
     (found,) = dvc.check_pipeline(project)
-    return _compared(project, found)
+    return _as_compared(project, found)
 
 
-def _compared(project: "Project", pipeline: "Finding") -> Status:
-    """The state that `dvc status` says, as the finding of the pipeline tells it."""
+def _as_compared(project: "Project", found: "Finding") -> Status:
+    """The state that `dvc status` says, as the finding about the pipeline tells it."""
     from tokenmill.doctor import dvc
 
-    root = project.root
-    if project.outdated is None:
+    root, pipeline = project.root, project.pipeline
+    if pipeline is None:
         return Status(
-            pipeline.text, [("dvc status", "what is outdated"), ("dvc repro", "run just that")]
+            found.text, [("dvc status", "what is outdated"), ("dvc repro", "run just that")]
         )
-    if project.outdated:
-        return _outdated(root, project.outdated, repro=dvc.way_on(project, "dvc repro"))
-    if project.uncached:
+    if pipeline.outdated:
+        return _outdated(root, pipeline.outdated, repro=dvc.way_on(pipeline, "dvc repro"))
+    if pipeline.uncached:
         meaning = "keep this; without it `dvc repro` makes it again"
-        return Status(f"{pipeline.text}.", [(str(pipeline.fix), meaning)])
+        return Status(f"{found.text}.", [(str(found.fix), meaning)])
     for frozen in dvc.check_frozen(project):
         return Status(
             f"{frozen.text}: {frozen.fix}",

@@ -225,8 +225,9 @@ def check_disk(project: Project) -> Iterator[Finding]:
             sum(source.size * UNPACKED[source.compression] for source in project.raw.sources)
         )
     vocab_size = vocabulary(params, tokens, workspace)
+    outdated = project.pipeline.outdated if project.pipeline else None
     parts = bytes_to_write(
-        params, text=text, tokens=tokens, vocab_size=vocab_size, outdated=project.outdated
+        params, text=text, tokens=tokens, vocab_size=vocab_size, outdated=outdated
     )
     if not parts:
         yield ok("disk", f"nothing to write; {size(shutil.disk_usage(workspace).free)} free")
@@ -289,7 +290,7 @@ def vocabulary(params: AllParams, tokens: TokenMetadata | None, root: Path) -> i
 
 def _tokens(project: Project) -> TokenMetadata | None:
     """The tokens that training will see; None if they are not made yet."""
-    if project.outdated is None or set(TOKEN_STAGES) & set(project.outdated):
+    if project.pipeline is None or set(TOKEN_STAGES) & set(project.pipeline.outdated):
         return None
     try:
         return read_metadata(project.root / paths.TOKENS)

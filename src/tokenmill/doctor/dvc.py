@@ -26,7 +26,7 @@ from tokenmill.core import paths
 from tokenmill.core.errors import first_line
 from tokenmill.core.files import DISK_FULL
 from tokenmill.core.params import PARAMS_FILE
-from tokenmill.doctor.environment import Finding, Project, lock_file, ok, problem, warning
+from tokenmill.doctor.environment import Finding, Pipeline, Project, lock_file, ok, problem, warning
 from tokenmill.runs.under_way import unfinished
 
 REMOTE_TIMEOUT = 10.0
@@ -231,43 +231,42 @@ def check_pipeline(project: Project) -> Iterator[Finding]:
         yield problem("pipeline", "dvc.yaml is missing", "git checkout dvc.yaml")
         return
     try:
-        project.outdated, project.unfetched, project.uncached, project.frozen = with_timeout(
-            STATUS_TIMEOUT, lambda: _outdated(repo)
-        )
+        pipeline = project.pipeline = with_timeout(STATUS_TIMEOUT, lambda: _compared(repo))
     except Exception as error:  # DVC's own mistakes on a damaged file, too
         yield _not_compared(repo, error)
         return
     found = {
-        "to fetch": project.unfetched,
-        "made, but not in DVC's cache": project.uncached,
-        "to run": project.outdated,
+        "to fetch": pipeline.unfetched,
+        "made, but not in DVC's cache": pipeline.uncached,
+        "to run": pipeline.outdated,
     }
     text = "; ".join(f"{what}: {', '.join(names)}" for what, names in found.items() if names)
     if text:
         run = unfinished(project.root)
-        yield warning("pipeline", text, way_on(project, run.way_on if run else "dvc repro"))
+        yield warning("pipeline", text, way_on(pipeline, run.way_on if run else "dvc repro"))
     else:
         yield ok("pipeline", "every stage is up to date")
 
 
-def way_on(project: Project, command: str) -> str:
+def way_on(pipeline: Pipeline, command: str) -> str:
     """The commands that bring the pipeline up to date, the last of them `command` if a stage is to
     run. Before it, what `dvc add` tracks is fetched, without which DVC would refuse it, and what
     was made is put into the cache, without which it would be made again."""
-    before = {"dvc pull": project.unfetched, "dvc commit": project.uncached}
+    before = {"dvc pull": pipeline.unfetched, "dvc commit": pipeline.uncached}
     named = [" ".join([what, *map(quote, names)]) for what, names in before.items() if names]
-    return " && ".join([*named, *[command] * bool(project.outdated or project.unfetched)])
+    return " && ".join([*named, *[command] * bool(pipeline.outdated or pipeline.unfetched)])
 
 
 def check_frozen(project: Project) -> Iterator[Finding]:
     """Check that no stage is frozen, so that DVC runs none of its changes."""
-    if not project.frozen:
+    frozen = project.pipeline.frozen if project.pipeline else {}
+    if not frozen:
         return
-    by_dvc = [name for name, can in project.frozen.items() if can]
-    by_hand = [name for name in project.frozen if name not in by_dvc]
+    by_dvc = [name for name, can in frozen.items() if can]
+    by_hand = [name for name in frozen if name not in by_dvc]
     ways = [" ".join(["dvc unfreeze", *map(quote, by_dvc)])] * bool(by_dvc)
     ways += [f"remove `frozen: true` of {', '.join(by_hand)} in dvc.yaml"] * bool(by_hand)
-    text = f"frozen: {', '.join(project.frozen)}; what changed there is not run"
+    text = f"frozen: {', '.join(frozen)}; what changed there is not run"
     yield warning("frozen", text, "; then ".join(ways))
 
 
@@ -310,13 +309,10 @@ def _repair(repo: Repo, error: Exception) -> str:
     return "git checkout dvc.lock" if is_kept else "rm dvc.lock"
 
 
-def _outdated(repo: Repo) -> tuple[list[str], list[str], list[str], dict[str, bool]]:
-    """The stages that changed and the stages after them, in order; the places of what `dvc add`
-    tracks and is not here; the stages and such places whose outputs only the cache lacks; and the
-    frozen stages, each with whether DVC can unfreeze it.
-
-    If only the output of a stage is missing, running it gives the same output, so the stages after
-    it do not run.
+def _compared(repo: Repo) -> Pipeline:
+    """The workspace compared with dvc.lock. Outdated are the stages that changed and those after
+    them, in order. If only the output of a stage is missing, running it gives the same output, so
+    the stages after it do not run.
 
     Raises:
         DvcException: dvc.yaml, dvc.lock or params.yaml cannot be read.
@@ -349,35 +345,27 @@ def _outdated(repo: Repo) -> tuple[list[str], list[str], list[str], dict[str, bo
         ]
         found = [*found, *todo]
     sources = [stage for stage in stages if stage.is_data_source]
-    return (
-        [
-            name
-            for stage in stages
-            if stage in found and stage not in sources
-            for name in _names(stage)
-        ],
-        [
-            name
-            for stage in sources
-            if "missing" in reasons.get(stage, [])
-            for name in _names(stage)
-        ],
-        [name for stage in uncached if stage not in found for name in _names(stage)],
-        {
-            name: not stage.raw_data.parametrized
-            for stage in stages
-            if stage.frozen and stage not in sources
-            for name in _names(stage)
+    frozen = [stage for stage in stages if stage.frozen and stage not in sources]
+    return Pipeline(
+        outdated=_names(one for one in stages if one in found and one not in sources),
+        unfetched=_names(one for one in sources if "missing" in reasons.get(one, [])),
+        uncached=_names(one for one in uncached if one not in found),
+        frozen={
+            name: not stage.raw_data.parametrized for stage in frozen for name in _names([stage])
         },
     )
 
 
-def _names(stage: Any) -> list[str]:
-    """The name of a stage, or the places of what `dvc add` tracks, by which commands of DVC know
-    it."""
-    if stage.is_data_source:
-        return [str(out) for out in stage.outs]
-    return [getattr(stage, "name", stage.addressing)]
+def _names(stages: Iterable[Any]) -> list[str]:
+    """The names of stages, and the places of what `dvc add` tracks, by which commands of DVC know
+    them."""
+    found = list[str]()
+    for stage in stages:
+        if stage.is_data_source:
+            found += map(str, stage.outs)
+        else:
+            found.append(getattr(stage, "name", stage.addressing))
+    return found
 
 
 def _is_uncached(stage: Any, said: Collection[Any]) -> bool:

@@ -76,6 +76,20 @@ def problem(name: str, text: str, fix: str) -> Finding:
     return Finding("problem", name, text, fix)
 
 
+@dataclass(frozen=True)
+class Pipeline:
+    """What DVC says of the stages, and of what `dvc add` tracks, which is named by its place."""
+
+    outdated: Sequence[str] = ()
+    """The stages that `dvc repro` would run."""
+    unfetched: Sequence[str] = ()
+    """The places of what `dvc add` tracks and is not here. Without it DVC runs no stage."""
+    uncached: Sequence[str] = ()
+    """Those whose outputs are here as DVC recorded them, but not in its cache."""
+    frozen: Mapping[str, bool] = field(default_factory=dict)
+    """The stages that DVC does not run whatever changes, each with whether it can unfreeze it."""
+
+
 @dataclass
 class Project:
     """The project that is checked, with what checks found for later checks. None means not
@@ -86,15 +100,7 @@ class Project:
     raw: "Found | None" = None
     """The files at data.raw."""
     repo: "Repo | None" = None
-    outdated: list[str] | None = None
-    """The stages that `dvc repro` would run."""
-    unfetched: Sequence[str] = ()
-    """The places of what `dvc add` tracks and is not here. Without it DVC runs no stage."""
-    uncached: Sequence[str] = ()
-    """The stages, and the places of what `dvc add` tracks, whose outputs are here as DVC recorded
-    them, but not in its cache."""
-    frozen: Mapping[str, bool] = field(default_factory=dict)
-    """The stages that DVC does not run whatever changes, each with whether it can unfreeze it."""
+    pipeline: Pipeline | None = None
     uncommitted: list[str] | None = None
     """The files of ONE_COMMIT that differ from the last commit."""
     compute: "Compute | None" = None
