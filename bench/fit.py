@@ -10,30 +10,21 @@ another promises something else after the training than before.
 """
 
 import argparse
-import contextlib
 import dataclasses
-import io
-import multiprocessing
+import shutil
 import tempfile
-import time
-from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from ruamel.yaml import YAML
 
+from bench.data import measure
+from bench.data.__main__ import make_project
+from bench.data.jobs import STAGES
 from bench.harness import ROOT, RowFile
-from tokenmill.core.files import sha256_of
-from tokenmill.formats.token_file import (
-    SPLITS,
-    PackedShard,
-    Part,
-    TokenMetadata,
-    read_metadata,
-    token_file,
-    write_metadata,
-)
+from tokenmill.core.paths import HISTORY
+from tokenmill.formats.records import read_rows
+from tokenmill.formats.token_file import read_metadata
 from tokenmill.planning.benchmark import step_timer
 from tokenmill.planning.fit import (
     LADDER,
@@ -48,6 +39,7 @@ from tokenmill.planning.fit import (
 from tokenmill.process import set_wait_policy
 from tokenmill.schema import AllParams
 from tokenmill.stage import report_errors
+from tokenmill.training.history import EpochRow
 from tokenmill.training.schedule import Workload
 
 
@@ -96,13 +88,14 @@ def compare(text: Path, minutes: float, folder: Path, rows: RowFile, *, alone: b
     corpus = Corpus.read(Path(), params)
     proposal = fit(corpus, params, seconds=60 * minutes, step_seconds=step_seconds)
     print(f"\n{text.name}, {minutes:g} minutes: {proposal.seconds:.0f} s promised", flush=True)
+    # All of a text is one source of `data.mixture`
+    raw = shutil.copytree(text, folder / "raw/text").parent if text.is_dir() else text
     best = None
     work, vocabulary = proposal.work, proposal.text.vocabulary
     proposed = Candidate("proposed", work, vocabulary, work.train.epochs)
     others = [] if alone else neighbours(proposal, params, step_seconds)
     for candidate in [proposed, *others]:
-        tokens = tokenized(text, params, candidate.vocabulary, folder)
-        row = train(candidate, params, tokens, folder / "run")
+        row = train(candidate, raw, folder)
         if best is None:
             again = epoch_seconds(
                 proposal.work, proposal.text, step_timer(params.runtime)(proposal.work)
@@ -146,134 +139,49 @@ def neighbours(proposal: Fit, params: AllParams, step_seconds: StepSeconds) -> l
     ]
 
 
-def tokenized(text: Path, params: AllParams, vocabulary: int, folder: Path) -> Path:
-    """The folder of tokens of a text, as the stages make it; made once for each vocabulary."""
-    from tokenmill.data.clean import clean  # noqa: PLC0415
-    from tokenmill.executor import ThreadExecutor  # noqa: PLC0415 (after the arguments are read)
-    from tokenmill.tokens.pack import pack  # noqa: PLC0415
-    from tokenmill.tokens.train_tokenizer import train_tokenizer  # noqa: PLC0415
-    from tokenmill.tokens.unpack import unpack  # noqa: PLC0415
-
-    cleaned = folder / "clean"
-    out = folder / f"tokens-{vocabulary}"
-    with contextlib.redirect_stderr(io.StringIO()):
-        if not cleaned.exists():
-            clean(raw=text, out=cleaned, params=params.clean, executor=ThreadExecutor(threads=1))
-        if not out.exists():
-            tokenizer = tokenizer_file(folder, vocabulary)
-            packed = folder / "packed"
-            wanted = params.tokenizer.model_copy(update={"type": "bpe", "vocab_size": vocabulary})
-            train_tokenizer(cleaned, tokenizer, wanted)
-            with ThreadExecutor(threads=1) as executor:
-                pack(
-                    cleaned,
-                    tokenizer,
-                    packed,
-                    params.tokenize,
-                    executor=executor,
-                    results=folder / "results",
-                )
-            unpack(packed, out)
-    return out
+def tokenized(raw: Path, vocabulary: int, folder: Path) -> Path:
+    """The data of a text, as the stages make it; made once for each vocabulary."""
+    project = folder / f"vocabulary-{vocabulary}"
+    if not project.exists():
+        make_project(project, raw, {"tokenizer": {"type": "bpe", "vocab_size": vocabulary}})
+        for stage in STAGES:
+            measure.run(stage, project)
+    return project / "data"
 
 
-def tokenizer_file(folder: Path, vocabulary: int) -> Path:
-    """The tokenizer of the tokens of this vocabulary, in the folder where `tokenized` works."""
-    return folder / f"tokenizer-{vocabulary}.json"
-
-
-def train(candidate: Candidate, params: AllParams, tokens: Path, folder: Path) -> dict[str, Any]:
-    """Train in a process of its own, as the stage does; what came out."""
-    whole = round(candidate.epochs)
-    if abs(candidate.epochs - whole) > 0.01:
-        tokens = repeated(tokens, candidate.epochs, folder.with_name("repeated"))
-        whole = 1
-    values = candidate.work.train.model_dump() | {
-        "epochs": max(1, whole),
-        "learning_rate": candidate.work.train.peak,
+def train(candidate: Candidate, raw: Path, folder: Path) -> dict[str, Any]:
+    """Train in a project of its own, by the stage; what came out."""
+    data = tokenized(raw, candidate.vocabulary, folder)
+    epochs = max(1, round(candidate.epochs))
+    mixture = None
+    if abs(candidate.epochs - round(candidate.epochs)) > 0.01:
+        # One epoch, which sees the text so many times
+        epochs = 1
+        sources = read_metadata(data / "tokens").sources("train")
+        mixture = {str(run.source): candidate.epochs for run in sources}
+    config, params = candidate.work.config, candidate.work.train
+    changes = {
+        "data": {"raw": str(raw), "mixture": mixture},
+        "model": config.model_dump(exclude={"vocab_size"}),
+        "train": params.model_dump() | {"epochs": epochs, "learning_rate": params.peak},
     }
-    context = multiprocessing.get_context("spawn")
-    link, far = context.Pipe()
-    work = {
-        "model": candidate.work.config.model_dump(),
-        "train": values,
-        "runtime": params.runtime.model_dump(),
-    }
-    tokenizer = tokenizer_file(folder.parent, candidate.vocabulary)
-    process = context.Process(target=_train, args=(far, work, tokens, tokenizer, folder))
-    process.start()
-    far.close()
-    bits, seconds, cpu_seconds, steps = link.recv()
-    process.join()
-    config = candidate.work.config
+    project = Path(tempfile.mkdtemp(dir=folder)) / "project"
+    make_project(project, raw, changes)
+    (project / "data").symlink_to(data)
+    run = measure.run("train", project)
+    last = read_rows(project / HISTORY, EpochRow)[-1]
     return {
         "candidate": candidate.name,
         "model": f"{config.n_layer} x {config.n_embd}",
         "vocabulary": candidate.vocabulary,
-        "batch": candidate.work.train.batch_size,
+        "batch": params.batch_size,
         "context": config.context_length,
         "epochs": candidate.epochs,
-        "steps": steps,
-        "seconds": seconds,
-        "cpu_seconds": cpu_seconds,
-        "bits_per_byte": bits,
+        "steps": last.step,
+        "seconds": run.seconds,
+        "cpu_seconds": run.work_cpu,
+        "bits_per_byte": last.val_bits_per_byte,
     }
-
-
-def repeated(tokens: Path, epochs: float, out: Path) -> Path:
-    """Tokens whose one epoch is so many of `tokens`: the text behind itself, and the beginning of
-    it once more."""
-    out.mkdir(exist_ok=True)
-    ids = np.fromfile(token_file(tokens, "train"), dtype=read_metadata(tokens).dtype)
-    np.resize(ids, round(len(ids) * epochs)).tofile(token_file(out, "train"))
-    token_file(out, "val").write_bytes(token_file(tokens, "val").read_bytes())
-    metadata = read_metadata(tokens)
-    parts = {}
-    for split in SPLITS:
-        found = metadata.split(split).model_dump()
-        found["sha256"] = sha256_of(token_file(out, split))
-        if split == "train":
-            found["tokens"] = round(len(ids) * epochs)
-        source = {"source": None, **{key: found[key] for key in ("documents", "tokens", "bytes")}}
-        parts[split] = Part.model_validate(found | {"sources": [source]})
-    shard = PackedShard(name="part-00000.zst", size=1, sha256="0" * 64, **parts)
-    facts = {"vocab_size", "eot_id", "tokenizer_type", "tokenizer_sha256"}
-    write_metadata(out, TokenMetadata.of([shard], **metadata.model_dump(include=facts)))
-    return out
-
-
-def _train(
-    link: Connection,
-    sections: dict[str, dict[str, Any]],
-    tokens: Path,
-    tokenizer: Path,
-    out: Path,
-) -> None:
-    """In the new process: the whole training; send bits per byte, seconds, seconds of the
-    processor, and steps."""
-    from tokenmill.model.config import ModelParams  # noqa: PLC0415 (in this process only)
-    from tokenmill.training.job import training_job  # noqa: PLC0415
-    from tokenmill.training.params import RuntimeParams, TrainParams  # noqa: PLC0415
-    from tokenmill.training.run import run_job  # noqa: PLC0415
-
-    sections["model"].pop("vocab_size")
-    tokens = tokens.resolve()
-    tokenizer = tokenizer.resolve()
-    out = out.resolve()
-    with tempfile.TemporaryDirectory() as root, contextlib.chdir(root):
-        began = time.perf_counter()
-        cpu_began = time.process_time()
-        with contextlib.redirect_stderr(io.StringIO()):
-            model = ModelParams.model_validate(sections["model"])
-            train = TrainParams.model_validate(sections["train"])
-            job = training_job(model, train, tokens, tokenizer)
-            runtime = RuntimeParams.model_validate(sections["runtime"])
-            outcome = run_job(job, runtime=runtime, output=out, times=Path(root))
-        assert outcome
-        last = outcome.state.epochs[-1]
-        seconds = time.perf_counter() - began
-        cpu_seconds = time.process_time() - cpu_began
-        link.send((last.val_bits_per_byte, seconds, cpu_seconds, last.step))
 
 
 if __name__ == "__main__":

@@ -31,7 +31,7 @@ STAGES = ("clean", "tokenizer", "tokenize", "unpack")
 def prepared(name: str) -> Work:
     """The work of the job `name`, ready to be done; a stage imports what a stage imports, and no
     more."""
-    if name in ("sample", *STAGES):
+    if name in ("sample", *STAGES, "train"):
         main = importlib.import_module(f"stages.{name}").main
         return lambda: main() or {}
     jobs = (

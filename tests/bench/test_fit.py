@@ -12,6 +12,7 @@ from tokenmill.planning import benchmark
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("forked_jobs")
 def test_a_proposal_is_trained_for_the_time_that_it_has(
     bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
