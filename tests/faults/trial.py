@@ -5,18 +5,19 @@ child is a process of its own: it gets a folder, limits and arguments, and runs 
 stages NAME` or `tokenmill …` would run.
 """
 
+import atexit
 import contextlib
-import gc
 import os
 import resource
 import signal
 import sys
 import time
-import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
+
+from tests import forks
 
 Ending = Literal["done", "refused", "traceback", "hang", "memory", "signal"]
 
@@ -95,21 +96,18 @@ def ending_of(code: int, said: str, grown: int = 0) -> Ending:
 
 def _become(root: Path, command: Sequence[str], log: Path) -> None:
     """Be the trial: the child's only function, from which it does not return."""
-    code = 1
-    try:
+
+    def work() -> None:
         os.setsid()
         os.chdir(root)
         for stream in (1, 2):
             os.dup2(os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND), stream)
         size = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
         resource.setrlimit(resource.RLIMIT_AS, (size + LIMIT, size + LIMIT))
-        code = _exit_code(lambda: _work(command))
-    except BaseException:
-        traceback.print_exc()
-    finally:
-        sys.stdout.flush()
-        sys.stderr.flush()
-        os._exit(code)
+        _work(command)
+
+    atexit._clear()  # what the parent does at its end
+    forks.become(work)
 
 
 def _work(command: Sequence[str]) -> None:
@@ -138,18 +136,6 @@ def _work(command: Sequence[str]) -> None:
         run_stage(checked)
 
 
-def _exit_code(work: Callable[[], None]) -> int:
-    """Do `work` and return the exit code of a program that does it."""
-    try:
-        work()
-    except SystemExit as end:
-        if end.code is None or isinstance(end.code, int):
-            return end.code or 0
-        print(end.code, file=sys.stderr)
-        return 1
-    return 0
-
-
 def import_everything() -> None:
     """Import what trials use, once."""
     import importlib  # noqa: PLC0415
@@ -168,4 +154,4 @@ def import_everything() -> None:
     for path in sorted((SOURCE.parents[1] / "stages").glob("*.py")):
         if path.stem not in ("__main__", "__init__"):
             importlib.import_module(f"stages.{path.stem}")
-    gc.freeze()  # or each child copies the pages that its first collection touches
+    forks.ready()
