@@ -8,7 +8,6 @@ by turn.
 
 import argparse
 import contextlib
-import dataclasses
 import json
 import math
 import multiprocessing
@@ -161,50 +160,6 @@ def tokenmill_steps(
     return steps
 
 
-@dataclasses.dataclass(frozen=True)
-class Timing:
-    """Seconds per step of one contender, and how many times faster than the first contender it
-    is."""
-
-    seconds: float
-    faster: float
-
-
-def in_turns(
-    contenders: Mapping[str, Steps], *, rounds: int, steps: int, warm_up: int
-) -> dict[str, Timing]:
-    """Let each do some steps, in turns, so that whatever else the machine does disturbs all alike;
-    medians."""
-    for go in contenders.values():
-        go(warm_up)
-    took: dict[str, list[float]] = {name: [] for name in contenders}
-    for _ in range(rounds):
-        for name, go in contenders.items():
-            took[name].append(_seconds(go, steps) / steps)
-    first = next(iter(took.values()))
-    return {
-        name: Timing(
-            statistics.median(each),
-            statistics.median(a / b for a, b in zip(first, each, strict=True)),
-        )
-        for name, each in took.items()
-    }
-
-
-def _seconds(go: Steps, steps: int) -> float:
-    wait()
-    began = time.perf_counter()
-    go(steps)
-    wait()
-    return time.perf_counter() - began
-
-
-def wait() -> None:
-    """Until a GPU, if there is one, has done its work."""
-    if torch.cuda.is_available():
-        torch.cuda.synchronize()
-
-
 WARM_UP = 3
 """Steps after the first one that do not count either."""
 
@@ -243,6 +198,33 @@ class Timed:
         return statistics.median(
             their / our for their, our in zip(first.turns, self.turns, strict=True)
         )
+
+
+def in_turns(
+    contenders: Mapping[str, Steps], *, rounds: int, steps: int, warm_up: int
+) -> dict[str, Timed]:
+    """Let each do some steps in this process, in turns."""
+    for go in contenders.values():
+        go(warm_up)
+    took: dict[str, list[float]] = {name: [] for name in contenders}
+    for _ in range(rounds):
+        for name, go in contenders.items():
+            took[name].append(_seconds(go, steps) / steps)
+    return {name: Timed(turns=each) for name, each in took.items()}
+
+
+def _seconds(go: Steps, steps: int) -> float:
+    wait()
+    began = time.perf_counter()
+    go(steps)
+    wait()
+    return time.perf_counter() - began
+
+
+def wait() -> None:
+    """Until a GPU, if there is one, has done its work."""
+    if torch.cuda.is_available():
+        torch.cuda.synchronize()
 
 
 def measure(
@@ -379,8 +361,7 @@ def _work(link: Connection, make: Callable[[], Steps]) -> None:
                 if steps is None:
                     steps = make()
                 steps(count or 1)
-                if torch.cuda.is_available():
-                    torch.cuda.synchronize()
+                wait()
                 took = time.perf_counter() - began
                 if not count:
                     steps(WARM_UP)
