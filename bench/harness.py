@@ -15,7 +15,7 @@ import os
 import statistics
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from multiprocessing.connection import Connection
@@ -86,6 +86,25 @@ class RowFile:
             beside = self._path.with_suffix(".tmp")
             beside.write_text(json.dumps(rows, indent=2) + "\n")
             beside.replace(self._path)
+
+
+def exponents(
+    rows: list[dict[str, Any]], of: Sequence[str], *, size: str, took: str
+) -> dict[tuple[Any, ...], float]:
+    """The power of `size` with which `took` grows, as the slope of a line through the logarithms,
+    for all rows that have the same in the columns `of`. Rows without `took` do not count, nor does
+    a single one."""
+    points: dict[tuple[Any, ...], list[tuple[float, float]]] = {}
+    for row in rows:
+        if took in row:
+            curve = points.setdefault(tuple(row[name] for name in of), [])
+            curve.append((row[size], row[took]))
+    found = {}
+    for key, curve in points.items():
+        if len(curve) > 1:
+            x, y = np.log(curve).T
+            found[key] = float(np.polyfit(x, y, 1)[0])
+    return found
 
 
 def section(name: str, **changes: Any) -> dict[str, Any]:

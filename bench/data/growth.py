@@ -5,14 +5,12 @@ one document each, all made by bench/data/corpus.py. Each stage has a process of
 its seconds, its processor seconds and its peak memory. The seconds are those of the work, without
 the interpreter's start and the imports.
 
-The exponent says how processor seconds grow with the input: 1 is in proportion. It is the slope of
-a line through the logarithms. The scratch folder needs three times the largest input; it is emptied
-after each.
+The exponent says how processor seconds grow with the input: 1 is in proportion. The scratch folder
+needs three times the largest input; it is emptied after each.
 """
 
 import argparse
 import json
-import math
 import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -21,13 +19,11 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from bench.data import measure
 from bench.data.__main__ import clean_text, make_project, read_text
 from bench.data.corpus import Source, documents, write_corpus
 from bench.data.jobs import STAGES
-from bench.harness import RowFile
+from bench.harness import RowFile, exponents
 from tokenmill.stage import report_errors
 
 CURVES = ("megabytes", "files")
@@ -81,7 +77,8 @@ def run(options: argparse.Namespace) -> None:
             with tempfile.TemporaryDirectory(dir=folder) as scratch:
                 for row in rows_of(one, Path(scratch, "project"), options.vocabulary):
                     file.show(row)
-    for (curve, stage), exponent in exponents(file.rows).items():
+    grown = exponents(file.rows, ["curve", "stage"], size="size", took="processor seconds")
+    for (curve, stage), exponent in grown.items():
         print(f"{curve}, {stage}: processor seconds grow to the power {exponent:.2f}")
 
 
@@ -133,19 +130,6 @@ def text_megabytes(project: Path) -> float:
     """MB of text that `clean` kept."""
     tokens = json.loads((project / "data/tokens/metadata.json").read_text())
     return round(sum(tokens[split]["bytes"] for split in ("train", "val")) / 1e6, 1)
-
-
-def exponents(rows: list[dict[str, Any]]) -> dict[tuple[str, str], float]:
-    """For each curve and stage with two sizes or more, the power of the size with which processor
-    seconds grow."""
-    found = {}
-    for curve, stage in dict.fromkeys((row["curve"], row["stage"]) for row in rows):
-        own = [row for row in rows if (row["curve"], row["stage"]) == (curve, stage)]
-        if len(own) > 1:
-            x = [math.log(row["size"]) for row in own]
-            y = [math.log(row["processor seconds"]) for row in own]
-            found[curve, stage] = float(np.polyfit(x, y, 1)[0])
-    return found
 
 
 if __name__ == "__main__":

@@ -5,12 +5,10 @@ random, vocabulary 1,024). TokenMill trains as nanoGPT does (`gpt2`, AdamW, floa
 defaults; with `--nanogpt CHECKOUT` nanoGPT's model and optimizer take turns with it. Each has a
 process of its own. Nothing is compiled.
 
-The exponent says how the seconds grow with the operations of a step: 1 is in proportion. It is the
-slope of a line through the logarithms.
+The exponent says how the seconds grow with the operations of a step: 1 is in proportion.
 """
 
 import argparse
-import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -19,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from bench.harness import Contender, RowFile, Timed, measure
+from bench.harness import Contender, RowFile, Timed, exponents, measure
 from bench.training import nanogpt
 from bench.training.peers import our_steps, their_steps
 from tokenmill.model.config import ModelConfig
@@ -104,7 +102,8 @@ def run(options: argparse.Namespace) -> None:
         )
         for row in rows_of(size, timed):
             file.show(row)
-    for name, exponent in exponents(file.rows).items():
+    grown = exponents(file.rows, ["who"], size="operations a step", took="seconds a step")
+    for (name,), exponent in grown.items():
         print(f"{name}: seconds grow with the operations to the power {exponent:.2f}")
 
 
@@ -144,19 +143,6 @@ def rows_of(size: Size, timed: dict[str, Timed]) -> Iterator[dict[str, Any]]:
             "peak MB": one.peak_bytes // 1_000_000,
             "times the first": None if first.failed else round(one.times(first), 2),
         }
-
-
-def exponents(rows: list[dict[str, Any]]) -> dict[str, float]:
-    """For each contender with two sizes or more, the power of the operations with which its seconds
-    grow."""
-    found = {}
-    for name in dict.fromkeys(row["who"] for row in rows):
-        own = [row for row in rows if row["who"] == name and "left out" not in row]
-        if len(own) > 1:
-            x = [math.log(row["operations a step"]) for row in own]
-            y = [math.log(row["seconds a step"]) for row in own]
-            found[name] = float(np.polyfit(x, y, 1)[0])
-    return found
 
 
 if __name__ == "__main__":

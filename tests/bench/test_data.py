@@ -18,6 +18,7 @@ import pytest
 from bench.data import driver, growth, measure
 from bench.data.corpus import FORMATS, WordLaw, documents, read_source, write_corpus
 from bench.data.jobs import STAGES
+from bench.harness import exponents
 from tests.bench.conftest import Bench
 from tests.imports import ROOT
 from tokenmill.sample.generator import conversations
@@ -169,12 +170,13 @@ def test_the_curve_has_a_row_for_each_stage_and_input(bench: Bench, tmp_path: Pa
 
 def test_the_exponent_of_a_curve_is_a_slope() -> None:
     def row(curve: str, size: int, seconds: float) -> dict[str, object]:
-        return {"curve": curve, "stage": "all", "size": size, "processor seconds": seconds}
+        return {"curve": curve, "stage": "all", "size": size, "seconds": seconds}
 
     rows = [row("square", size, 3 * size**2) for size in (1, 10, 40)]
     rows += [row("even", size, size / 7) for size in (2, 30)]
-    rows += [row("once", 5, 1.0)]
-    assert growth.exponents(rows) == pytest.approx({("square", "all"): 2, ("even", "all"): 1})
+    rows += [row("once", 5, 1.0), {"curve": "even", "stage": "all", "left out": "killed"}]
+    found = exponents(rows, ["curve", "stage"], size="size", took="seconds")
+    assert found == pytest.approx({("square", "all"): 2, ("even", "all"): 1})
 
 
 @pytest.mark.skipif(
