@@ -13,7 +13,6 @@ import argparse
 import contextlib
 import importlib.util
 import os
-import resource
 import statistics
 import sys
 import tempfile
@@ -28,6 +27,7 @@ import numpy as np
 import torch
 
 from bench.harness import RowFile, section
+from bench.machine import peak_bytes
 from tokenmill.core.files import sha256_of, write_json
 from tokenmill.data.clean import clean
 from tokenmill.data.params import CleanParams
@@ -219,7 +219,7 @@ def work(how: str, method: Method, folder: Path, turn: int) -> Row:
     learn = _tokenmill if how == "TokenMill" else partial(_trl, packing=how.endswith("packed"))
     with contextlib.redirect_stdout(sys.stderr):
         model, seconds = learn(method, params, train, folder)
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    peak = peak_bytes() / 2**20
     val = PackedTexts(np.load(folder / "val.npy"), device=torch.device("cpu"))
     compute = choose_compute("cpu", "float32")
     loss = mean_loss(model, val, np.arange(val.count), micro_batch=4, compute=compute)

@@ -27,6 +27,7 @@ import numpy as np
 import torch
 from ruamel.yaml import YAML
 
+from bench.machine import peak_bytes
 from tokenmill.model.config import ModelConfig
 from tokenmill.model.device import Compute, choose_compute, configure_process
 from tokenmill.model.gpt import build
@@ -202,7 +203,7 @@ class Timed:
     turns: list[float] = field(default_factory=list)
     """Seconds a step, turn by turn."""
     peak_bytes: int = 0
-    """The most memory that its process had; on Linux resident memory, else 0."""
+    """The most memory that its process had, as `machine.peak_bytes` tells it."""
     failed: str | None = None
 
     @property
@@ -359,13 +360,6 @@ def _process(contender: Contender) -> Iterator[Connection]:
     finally:
         link.close()
         process.join()
-
-
-def peak_bytes() -> int:
-    """The most resident memory that this process had, in bytes; 0 where Linux does not tell it."""
-    status = Path("/proc/self/status")
-    lines = status.read_text().splitlines() if status.exists() else []
-    return next((int(line.split()[1]) << 10 for line in lines if line.startswith("VmHWM:")), 0)
 
 
 def _work(link: Connection, make: Callable[[], Steps]) -> None:

@@ -1,7 +1,9 @@
-"""The machine on which a benchmark runs."""
+"""The machine on which a benchmark runs, and what this process took of its memory."""
 
 import platform
 from pathlib import Path
+
+import psutil
 
 
 def processor() -> str:
@@ -15,3 +17,12 @@ def processor() -> str:
     return (
         names[0].partition(":")[2].strip() if names else platform.processor() or platform.machine()
     )
+
+
+def peak_bytes() -> int:
+    """The most resident memory that this process had; 0 where the system does not tell."""
+    status = Path("/proc/self/status")
+    if status.exists():  # getrusage would count what the parent held when it forked
+        lines = dict(line.split(":", 1) for line in status.read_text().splitlines())
+        return int(lines["VmHWM"].split()[0]) << 10
+    return getattr(psutil.Process().memory_info(), "peak_wset", 0)

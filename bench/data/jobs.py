@@ -14,10 +14,9 @@ import os
 import sys
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any, TypeAlias
 
-import psutil
+from bench.machine import peak_bytes
 
 Facts: TypeAlias = dict[str, Any]
 """What a job says about itself; `bytes`, if it did not work on the whole corpus."""
@@ -43,16 +42,6 @@ def prepared(name: str) -> Work:
     return jobs[name]()
 
 
-def peak_mib() -> float:
-    """The highest resident memory of this process; 0 where the system does not tell, and others
-    must watch it."""
-    status = Path("/proc/self/status")
-    if status.exists():  # getrusage would count what the parent held when it forked
-        lines = dict(line.split(":", 1) for line in status.read_text().splitlines())
-        return int(lines["VmHWM"].split()[0]) / 1024
-    return getattr(psutil.Process().memory_info(), "peak_wset", 0) / 2**20
-
-
 def main(name: str, start: float) -> None:
     """Prepare and do one job, and say so."""
     try:
@@ -69,7 +58,7 @@ def main(name: str, start: float) -> None:
         "start_up": start_up,
         "work_cpu": time.process_time() - before,
         "cpu": sum(os.times()[:4]),
-        "peak_mib": peak_mib(),
+        "peak_mib": peak_bytes() / 2**20,
     }
     print(json.dumps(figures | facts))
 
