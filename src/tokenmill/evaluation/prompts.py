@@ -5,7 +5,6 @@ beginnings, with the text that really follows. The model continues the text or, 
 conversation, answers its first question.
 """
 
-import itertools
 import os
 import re
 from collections.abc import Iterator, Sequence
@@ -32,7 +31,7 @@ from tokenmill.formats.chat import (
     readable,
 )
 from tokenmill.formats.raw_text import Objects, Raw, open_file, version_of
-from tokenmill.formats.token_file import open_tokens
+from tokenmill.formats.token_file import document_ends, open_tokens
 from tokenmill.formats.tokenizer import TextTokenizer, token_bytes
 
 MOST_BYTES = 1 << 16
@@ -350,16 +349,13 @@ def places(ids: np.ndarray, sizes: np.ndarray, end: int) -> Iterator[Place]:
     """
     total = sum(int(sizes[block].sum()) for _, block in _blocks(ids))
     bounds = sorted({total * part // MOST_OPENINGS for part in range(MOST_OPENINGS + 1)})
-    tokens = _next_tokens(ids, sizes, bounds)
-    for (start, behind), (stop, _) in pairwise(tokens):
-        begins = itertools.chain([0] * (start == 0), _begins(ids[start:stop], end, start))
-        first = next(begins, None)
-        is_any = first is not None
-        while first is not None and not _is_long_enough(ids, sizes, first, end):
-            first = next(begins, None)
+    begins = np.append(0, document_ends(ids, end))
+    for (start, behind), (stop, _) in pairwise(_next_tokens(ids, sizes, bounds)):
+        own = begins[(start <= begins) & (begins < stop)].tolist()
+        first = next((token for token in own if _is_long_enough(ids, sizes, token, end)), None)
         if first is not None:
             yield Place(first)
-        elif not is_any and total > MOST_OPENINGS * OPENING_BYTES:
+        elif not own and total > MOST_OPENINGS * OPENING_BYTES:
             skipped = int(sizes[ids[start - 1]]) - behind if behind else 0
             yield Place(start - 1 if behind else start, skipped, is_middle=True)
 
@@ -367,13 +363,6 @@ def places(ids: np.ndarray, sizes: np.ndarray, end: int) -> Iterator[Place]:
 def _blocks(ids: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:
     for start in range(0, len(ids), BLOCK):
         yield start, np.asarray(ids[start : start + BLOCK])
-
-
-def _begins(ids: np.ndarray, end: int, first: int) -> Iterator[int]:
-    """Where documents begin behind an end-of-text in these ids, of which the first is token
-    `first` of the whole."""
-    for start, block in _blocks(ids[:-1]):
-        yield from (first + start + 1 + np.flatnonzero(block == end)).tolist()
 
 
 def _is_long_enough(ids: np.ndarray, sizes: np.ndarray, begin: int, end: int) -> bool:
