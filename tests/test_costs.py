@@ -47,14 +47,14 @@ def test_an_hour_costs_its_price_and_unknown_stays_unknown():
 
 
 def test_sessions_add_up_at_their_own_prices_with_lost_steps(tmp_path: Path):
-    first = Timing(tmp_path, step=0, tokens=0, prices=CLOUD)
+    first = Timing(tmp_path, step=0, logged=0, tokens=0, prices=CLOUD)
     first.interval(step=10, tokens=100)
     first.interval(step=20, tokens=200)
     lost = first.total.seconds
     Timing(
-        tmp_path, step=10, tokens=100, prices=COLAB
+        tmp_path, step=10, logged=10, tokens=100, prices=COLAB
     )  # steps 11 to 20 are lost, and this dies at once
-    second = Timing(tmp_path, step=10, tokens=100, prices=COLAB)
+    second = Timing(tmp_path, step=10, logged=10, tokens=100, prices=COLAB)
     assert second.total.seconds == pytest.approx(lost, abs=1e-3)
     time.sleep(0.05)
     second.interval(step=20, tokens=200)
@@ -73,14 +73,16 @@ def test_the_money_of_a_part_is_no_sum(
     hours = 0
     monkeypatch.setattr(time, "perf_counter", lambda: hours * 3600.0)
     for prices in sessions:
-        timing = Timing(tmp_path, step=10 * hours, tokens=100 * hours, prices=prices)
+        timing = Timing(
+            tmp_path, step=10 * hours, logged=10 * hours, tokens=100 * hours, prices=prices
+        )
         hours += 1
         timing.interval(step=10 * hours, tokens=100 * hours)
     rows = read_timing(tmp_path / TIMING)
     ends = [row.step for row in rows]
     costs = epoch_costs(rows, ends=ends, flops_per_step=1, peak=None, currency="EUR")
     assert [row.money for row in costs] == [prices.price_per_hour for prices in sessions]
-    again = Timing(tmp_path, step=10 * hours, tokens=100 * hours, prices=COLAB)
+    again = Timing(tmp_path, step=10 * hours, logged=10 * hours, tokens=100 * hours, prices=COLAB)
     assert again.total == spent(rows) == Cost(3600 * hours)
     assert "EUR" not in cost_lines(costs)[0][1]
 
@@ -89,14 +91,14 @@ def test_a_link_in_place_of_the_table_is_not_followed(tmp_path: Path):
     """One that is there at the start, and one that comes while a run appends."""
     (tmp_path / "run").mkdir()
     outside = tmp_path / "outside"
-    timing = Timing(tmp_path / "run", step=0, tokens=0, prices=FREE)
+    timing = Timing(tmp_path / "run", step=0, logged=0, tokens=0, prices=FREE)
     (tmp_path / "run/timing.csv").replace(outside)
     (tmp_path / "run/timing.csv").symlink_to(outside)
     before = outside.read_text()
     with pytest.raises(OSError, match=r"timing\.csv"):
         timing.interval(step=10, tokens=100)
     with pytest.raises(UserError, match="is a link"):
-        Timing(tmp_path / "run", step=0, tokens=0, prices=FREE)
+        Timing(tmp_path / "run", step=0, logged=0, tokens=0, prices=FREE)
     assert outside.read_text() == before
 
 
@@ -129,7 +131,7 @@ def test_what_a_run_took_stays_when_another_goes_on(
 
 
 def test_excluded_time_counts_in_the_cost_but_not_the_rate(tmp_path: Path):
-    timing = Timing(tmp_path, step=0, tokens=0, prices=COLAB)
+    timing = Timing(tmp_path, step=0, logged=0, tokens=0, prices=COLAB)
     with timing.excluded():
         time.sleep(0.2)
     rate = timing.interval(step=1, tokens=100)
@@ -139,7 +141,7 @@ def test_excluded_time_counts_in_the_cost_but_not_the_rate(tmp_path: Path):
 def test_an_interval_has_its_own_seconds_and_tokens(monkeypatch: pytest.MonkeyPatch):
     now = 10.0
     monkeypatch.setattr(time, "perf_counter", lambda: now)
-    timing = Timing(None, step=0, tokens=0, prices=FREE)
+    timing = Timing(None, step=0, logged=0, tokens=0, prices=FREE)
     now = 12.0
     assert timing.interval(step=1, tokens=100) == 50
     now = 15.0
@@ -148,7 +150,7 @@ def test_an_interval_has_its_own_seconds_and_tokens(monkeypatch: pytest.MonkeyPa
 
 
 def test_without_a_folder_times_are_counted_but_not_written(tmp_path: Path):
-    timing = Timing(None, step=0, tokens=0, prices=FREE)
+    timing = Timing(None, step=0, logged=0, tokens=0, prices=FREE)
     timing.interval(step=1, tokens=10)
     assert timing.total.seconds > 0
     assert not list(tmp_path.iterdir())
@@ -161,7 +163,7 @@ def test_a_line_that_was_cut_off_is_left_out(tmp_path: Path):
     assert are_whole(rows), "a table from before it told where its sums begin"
     assert [(row.step, row.tokens_per_second) for row in rows] == [(3, 200), (6, 210)]
     assert rows[-1].cost == Cost(3.0)
-    again = Timing(tmp_path, step=9, tokens=30, prices=FREE)
+    again = Timing(tmp_path, step=9, logged=9, tokens=30, prices=FREE)
     assert again.total == Cost(3.0)
     assert read_timing(tmp_path / "timing.csv") == rows
 
@@ -208,13 +210,25 @@ def test_steps_that_were_made_elsewhere_leave_no_total(
 ):
     """Sessions of 15 steps, five to an epoch, with a row for each. They start at these steps."""
     for start in starts:
-        timing = Timing(tmp_path, step=start, tokens=start, prices=FREE)
+        timing = Timing(tmp_path, step=start, logged=start, tokens=start, prices=FREE)
         for step in range(start + 1, 16):
             timing.interval(step=step, tokens=step)
     rows = read_timing(tmp_path / TIMING, steps=15)
     costs = epoch_costs(rows, ends=[5, 10, 15], flops_per_step=1, peak=None, currency="EUR")
     assert [row.epoch for row in costs] == epochs
     assert are_whole(rows) is (0 in starts)
+
+
+def test_steps_between_that_were_made_elsewhere_leave_no_total(tmp_path: Path):
+    for start, end in ((0, 5), (10, 20)):
+        timing = Timing(tmp_path, step=start, logged=start, tokens=start, prices=FREE)
+        for step in range(start + 1, end + 1):
+            timing.interval(step=step, tokens=step)
+    rows = read_timing(tmp_path / TIMING, steps=20)
+    for ends, epochs in (([5, 10, 15, 20], [1, 3, 4]), ([5, 10, 20], [1, 3]), ([10, 20], [2])):
+        costs = epoch_costs(rows, ends=ends, flops_per_step=1, peak=None, currency="EUR")
+        assert [row.epoch for row in costs] == epochs
+    assert not are_whole(rows)
 
 
 def test_a_table_may_begin_to_count_late():
@@ -298,7 +312,7 @@ def test_times_of_a_run_whose_checkpoints_were_removed_go_on(tmp_path: Path):
     folder = tmp_path / "run"
     folder.mkdir()
     (tmp_path / "run.timing.csv").write_text(",".join(TIMING_COLUMNS) + "\n3,1.500,200,,\n")
-    timing = Timing(folder, step=3, tokens=30, prices=FREE)
+    timing = Timing(folder, step=3, logged=3, tokens=30, prices=FREE)
     timing.interval(step=6, tokens=60)
     assert [row.step for row in read_timing(find_times(tmp_path, "run", TIMING))] == [3, 6]
     assert timing.total.seconds > 1.5

@@ -70,8 +70,8 @@ class TimingRow:
     units: Amount | None
     money: Amount | None
     after: Annotated[int, Field(ge=0, lt=1 << 53)] = 0
-    """The step behind which the sums begin: 0, unless the steps up to there were made where this
-    table was not kept."""
+    """The step behind which the table is whole: 0, unless steps before were made where it was not
+    kept."""
 
     @property
     def cost(self) -> "Cost":
@@ -95,7 +95,7 @@ def spent(rows: Sequence[TimingRow], *, after: int = 0) -> "Cost":
 
 def are_whole(rows: Sequence[TimingRow]) -> bool:
     """Whether there are rows, and their sums are of all steps of the run."""
-    return bool(rows) and rows[0].after == 0
+    return bool(rows) and all(row.after == 0 for row in rows)
 
 
 def _priced(rows: Sequence[TimingRow], name: str) -> float:
@@ -151,9 +151,11 @@ def _plus(a: float | None, b: float | None) -> float | None:
 class Timing:
     """Appends a row per interval to `timing.csv` in a run's checkpoint folder."""
 
-    def __init__(self, folder: Path | None, *, step: int, tokens: int, prices: CostParams):
-        """Start, or continue the table that is there, with `step` steps of `tokens` done so far.
-        Without a folder nothing is written.
+    def __init__(
+        self, folder: Path | None, *, step: int, logged: int, tokens: int, prices: CostParams
+    ):
+        """Start, or continue the table that is there, with `step` steps of `tokens` done so far, of
+        which `logged` is the last that ended an interval. Without a folder nothing is written.
 
         Steps behind the checkpoint are done again. Their cost stays in the sums.
         """
@@ -161,7 +163,8 @@ class Timing:
         self._prices = prices
         rows = _all_rows(find_times(folder.parent, folder.name, TIMING)) if folder else []
         self.total = spent(rows) if rows else NOTHING
-        self._after = min(step, rows[-1].after) if rows else step
+        is_here = rows and rows[-1].step >= logged
+        self._after = min(step, rows[-1].after) if is_here else step
         self._priced = {name: _priced(rows, name) for name in ("units", "money")}
         if folder:
             write_text(folder / TIMING, _timing_table(rows))
@@ -295,7 +298,8 @@ def epoch_costs(
     known = {step for row in timing for step in (row.after, row.step)}
     costs = []
     for epoch, (before, end) in enumerate(itertools.pairwise([0, *ends]), start=1):
-        if not {before, end} <= known:
+        within = [row for row in timing if before < row.step <= end]
+        if before not in known or not within or within[-1].step < end or within[-1].after > before:
             continue
         cost = spent([row for row in timing if row.step <= end], after=before)
         flops = (end - before) * flops_per_step

@@ -308,7 +308,7 @@ def test_bad_lines_and_rows_are_counted(tmp_path, run):
 def test_a_file_without_a_valid_line_is_refused(tmp_path, run, ending, lines):
     (tmp_path / f"a.jsonl{ending}").write_bytes(PACK[ending](b"plain\n" * lines))
     (tmp_path / "b.txt").write_text("good")
-    with pytest.raises(UserError, match=f"a.jsonl.* {lines} lines"):
+    with pytest.raises(UserError, match=f"a.jsonl.* first {'line' if lines == 1 else '2 lines'} "):
         run(tmp_path)
 
 

@@ -136,10 +136,16 @@ def test_a_truncated_archive_is_refused_by_name(tmp_path, run, ending, kept):
 
 @pytest.mark.parametrize("ending", BROKEN)
 def test_a_file_that_is_no_archive_is_refused(tmp_path, run, ending):
+    """Only text is to be renamed, not what is compressed otherwise, nor a page about an error."""
     path = tmp_path / f"a.txt{ending}"
-    path.write_bytes(b"plain text, not compressed at all")
+    path.write_bytes("plain text, not compressed at all, é".encode())
     with pytest.raises(UserError, match=r"is not compressed.* a\.txt "):
         run(path)
+    others = [PACK[other](b"text " * 99) for other in BROKEN if other != ending]
+    for content in (*others, b"PK\x03\x04", b"<!DOCTYPE html><title>Log in</title>"):
+        path.write_bytes(content)
+        with pytest.raises(UserError, match="is a broken archive"):
+            run(path)
 
 
 def test_a_wide_window_is_no_damage(tmp_path, run):

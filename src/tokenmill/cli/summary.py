@@ -10,7 +10,7 @@ import os
 import shutil
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING, Any
@@ -441,16 +441,14 @@ def _as_compared(project: "Project", found: "Finding") -> Status:
             found.text, [("dvc status", "what is outdated"), ("dvc repro", "run just that")]
         )
     if pipeline.outdated:
-        return _outdated(root, pipeline.outdated, repro=dvc.way_on(pipeline, "dvc repro"))
-    if pipeline.uncached:
-        meaning = "keep this; without it `dvc repro` makes it again"
-        return Status(f"{found.text}.", [(str(found.fix), meaning)])
+        status = _outdated(root, pipeline.outdated, repro=dvc.way_on(pipeline, "dvc repro"))
+    elif pipeline.uncached:
+        status = Status(f"{found.text}.", [(str(found.fix), "put into the cache what is here")])
+    else:
+        status = _trained(root)
     for frozen in dvc.check_frozen(project):
-        return Status(
-            f"{frozen.text}: {frozen.fix}",
-            [("tokenmill doctor", "whether anything else is in the way")],
-        )
-    return _trained(root)
+        status = replace(status, sentence=f"{status.sentence}\n{frozen.text}: {frozen.fix}")
+    return status
 
 
 def _outdated(root: Path, stages: Sequence[str], *, repro: str) -> Status:

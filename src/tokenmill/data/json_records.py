@@ -281,13 +281,18 @@ def json_lines(
             yield record
     if not first or valid or not invalid:
         return
-    refusal = (
-        f"{source.location} holds no record, but a line of more than {MAX_RECORD_BYTES:,} bytes; "
-        "divide it into records, a line each."
-        if too_long
-        else f"{source.location}: none of its first {invalid:,} lines is JSON; name it .json or "
-        ".txt if that is what it is."
-    )
+    if too_long:
+        refusal = (
+            f"{source.location} holds no record, but a line of more than {MAX_RECORD_BYTES:,} "
+            "bytes; divide it into records, a line each."
+        )
+    else:
+        found = (
+            f"none of its first {invalid:,} lines is JSON"
+            if invalid > 1
+            else "its first line is not JSON, and no record with text follows"
+        )
+        refusal = f"{source.location}: {found}; name it .json or .txt if that is what it is."
     if invalid > 1:
         raise UserError(refusal)
     tally.refusals[source.name] = refusal

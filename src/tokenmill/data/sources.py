@@ -40,6 +40,9 @@ COMPRESSIONS = {
 }
 """How the files of each ending begin."""
 
+_CONTROL = re.compile(rb"[\x00-\x08\x0e-\x1f]")
+"""Matches a byte that no text has."""
+
 ZIP = ".zip"
 """Ends the name of an archive of which every readable file is a source."""
 
@@ -368,14 +371,24 @@ def _broken(source: Source, error: Exception) -> Exception:
             f"{source.location} was compressed with a window of more than 128 MiB; unpack it "
             f"(`{command}`) and give that."
         )
-    begins = _beginning(source.location)
-    if begins and not begins.startswith(COMPRESSIONS.get(source.compression or "", b"")):
+    if _is_text(_beginning(source.location)):
         return UserError(
             f"{source.location} is not compressed, as where a server unpacked what it sent; rename "
             f"it to {Path(source.location).stem} (`dvc move`, if DVC tracks it)."
         )
     why = str(error) or "it ends too early"
     return UserError(f"{source.location} is a broken archive ({why}); get it again.")
+
+
+def _is_text(begins: bytes) -> bool:
+    """Whether a file that begins so is text in UTF-8, and no page that a server sends instead."""
+    if not begins or begins.lstrip().startswith(b"<") or _CONTROL.search(begins):
+        return False
+    try:
+        codecs.getincrementaldecoder("utf-8")().decode(begins)
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 @contextlib.contextmanager

@@ -237,7 +237,7 @@ def check_pipeline(project: Project) -> Iterator[Finding]:
         return
     found = {
         "to fetch": pipeline.unfetched,
-        "made, but not in DVC's cache": pipeline.uncached,
+        "not in DVC's cache": pipeline.uncached,
         "to run": pipeline.outdated,
     }
     text = "; ".join(f"{what}: {', '.join(names)}" for what, names in found.items() if names)

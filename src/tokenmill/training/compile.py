@@ -212,11 +212,11 @@ def waits_for_host(work: Workload) -> bool:
 
 
 def _on_gpu(work: Workload, missing: str | None, *, may_record: bool) -> Compilation:
-    """What `auto` means on a GPU. The work of LoRA counts as if all parameters learned."""
+    """What `auto` means on a GPU."""
     recorded = may_record and waits_for_host(work)
     if missing:
         return Compilation(False, f"it needs {missing}", recorded=recorded)
-    whole = work.steps * work.tokens_per_step * flops_per_token(work.config) / 1e12
+    whole = work.steps * step_flops(work) / 1e12
     return Compilation(
         whole >= GPU_TFLOP or work.steps >= GPU_STEPS,
         f"the run takes {_shown(whole)} in {work.steps:,} steps, and compiling for a GPU pays "

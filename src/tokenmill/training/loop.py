@@ -79,7 +79,13 @@ def train(run: Training, interrupt: Interrupt) -> None:
     every_steps = run.runtime.checkpoint.every_steps
     step_on = step_function(run)
     folder = run.store.folder if run.group.is_main else None
-    timing = Timing(folder, step=state.step, tokens=state.tokens, prices=run.runtime.cost)
+    timing = Timing(
+        folder,
+        step=state.step,
+        logged=state.steps[-1].step if state.steps else 0,
+        tokens=state.tokens,
+        prices=run.runtime.cost,
+    )
     flags = FlagSync(run.group)
     run.model.train()
     with interrupt, run.saver.active():
