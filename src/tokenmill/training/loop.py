@@ -78,14 +78,7 @@ def train(run: Training, interrupt: Interrupt) -> None:
     state = run.state
     every_steps = run.runtime.checkpoint.every_steps
     step_on = step_function(run)
-    folder = run.store.folder if run.group.is_main else None
-    timing = Timing(
-        folder,
-        step=state.step,
-        logged=state.steps[-1].step if state.steps else 0,
-        tokens=state.tokens,
-        prices=run.runtime.cost,
-    )
+    timing = timing_of(run)
     flags = FlagSync(run.group)
     run.model.train()
     with interrupt, run.saver.active():
@@ -126,6 +119,18 @@ def train(run: Training, interrupt: Interrupt) -> None:
             end_part_of_epoch(run, timing)
         say_missed_target(run)
     flags.wait()
+
+
+def timing_of(run: Training) -> Timing:
+    """The table of the run's times, which the main process writes."""
+    state = run.state
+    return Timing(
+        run.store.folder if run.group.is_main else None,
+        step=state.step,
+        logged=state.steps[-1].step if state.steps else 0,
+        tokens=state.tokens,
+        prices=run.runtime.cost,
+    )
 
 
 def check_compiled(run: Training) -> None:
