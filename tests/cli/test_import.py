@@ -259,6 +259,40 @@ def test_a_tensor_too_many_or_too_few_is_named_where_it_is(tmp_path: Path):
         adopt(checkpoint, tmp_path / "start")
 
 
+@pytest.mark.parametrize(
+    ("left", "is_taken"),
+    [
+        ({"config.json"}, False),  # as while DVC links the files from its cache
+        ({"config.json", "model.safetensors", "tokenizer.json"}, False),
+        ({"config.json", "notes.txt"}, True),
+    ],
+)
+def test_only_what_a_killed_import_left_is_replaced(left: set[str], is_taken: bool, tmp_path: Path):
+    checkpoint = checkpoint_in(tmp_path, "gpt2", "bpe")
+    start = tmp_path / "start"
+    adopt(checkpoint, start)
+    whole = {path.name: path.read_bytes() for path in start.iterdir()}
+    for name in whole.keys() - left:
+        (start / name).unlink()
+    for name in left - whole.keys():
+        (start / name).write_text("mine")
+    if is_taken:
+        with pytest.raises(UserError, match=r"--name"):
+            adopt(checkpoint, start)
+        assert {path.name for path in start.iterdir()} == left
+        return
+    adopt(checkpoint, start)
+    assert {path.name: path.read_bytes() for path in start.iterdir()} == whole
+
+
+def test_a_name_that_dvc_knows_is_taken(tmp_path: Path):
+    checkpoint = checkpoint_in(tmp_path, "gpt2", "bpe")
+    (tmp_path / "start.dvc").touch()
+    with pytest.raises(UserError, match=r"start\.dvc"):
+        adopt(checkpoint, tmp_path / "start")
+    assert not (tmp_path / "start").exists()
+
+
 @pytest.mark.parametrize("name", ["openai-community/gpt2", "hf://openai-community/gpt2"])
 def test_a_name_on_the_hub_is_told_how_to_come_here(name: str, here: Path):
     Path(".dvc").mkdir()

@@ -8,6 +8,7 @@ starts without unusual values. What it computes for the other entries stays the 
 """
 
 import argparse
+import filecmp
 import os
 import re
 import shlex
@@ -136,7 +137,8 @@ class PublishedGPT2:
 
 
 def adopt(checkpoint: "FoundModel", target: Path) -> "ModelConfig":
-    """Write the folder `target`, whole or not at all.
+    """Write the folder `target`, whole or not at all. What an import that was killed left there is
+    replaced.
 
     Raises:
         UserError: `target` is taken, a file is missing or damaged, or training cannot start from
@@ -147,8 +149,8 @@ def adopt(checkpoint: "FoundModel", target: Path) -> "ModelConfig":
     from tokenmill.model.huggingface import load_model, model_of, save_weights
     from tokenmill.model.manifest import CONFIG, WEIGHTS
 
-    if os.path.lexists(target):
-        raise UserError(f"{target} exists; give another --name, or remove it and {target}.dvc.")
+    if os.path.lexists(record := f"{target}.dvc"):  # which DVC writes last
+        raise UserError(f"{record} exists; give another --name, or remove {target} and it.")
     source = checkpoint.folder
     described = read_record(source / CONFIG, dict[str, Any], way_out=WAY_OUT)
     backend, way_out = _read_backend(checkpoint.tokenizer), WAY_OUT
@@ -174,7 +176,18 @@ def adopt(checkpoint: "FoundModel", target: Path) -> "ModelConfig":
         content = backend.to_str(pretty=True) + "\n"
         parse_tokenizer(content.encode(), checkpoint.tokenizer, way_out)
         write_text(folder / paths.TOKENIZER.name, content)
+        if os.path.lexists(target) and not _is_part(target, folder):
+            raise UserError(f"{target} exists; give another --name, or remove it.")
     return model.config
+
+
+def _is_part(target: Path, folder: Path) -> bool:
+    """Whether `target` holds nothing but files of `folder`, as after an import that was killed."""
+    if not target.is_dir():
+        return False
+    names = [path.name for path in target.iterdir()]
+    same, *_ = filecmp.cmpfiles(target, folder, names, shallow=False)
+    return len(same) == len(names)
 
 
 def _check_finite(model: "GPT", path: Path) -> None:
