@@ -52,6 +52,18 @@ def test_missing_weights_are_named(model: GPT, tmp_path: Path):
         load_weights(model, tmp_path)
 
 
+@pytest.mark.parametrize("value", ["nan", "inf", "-inf"])
+def test_weights_that_are_not_finite_are_refused_and_named(model: GPT, tmp_path: Path, value: str):
+    save_weights(model, tmp_path)
+    weights = load_file(tmp_path / WEIGHTS)
+    weights["lm_head.weight"][3, 3] = float(value)
+    save_file(weights, tmp_path / WEIGHTS)
+    with pytest.raises(UserError, match=r"model\.safetensors: lm_head\.weight"):
+        load_weights(model, tmp_path)
+    with pytest.raises(UserError, match=r"model\.safetensors: lm_head\.weight"):
+        load_model(tmp_path)
+
+
 @pytest.mark.parametrize("kept", [0, 4, 100, -1])
 def test_cut_weights_are_refused_and_named(model: GPT, tmp_path: Path, kept: int):
     save_weights(model, tmp_path)

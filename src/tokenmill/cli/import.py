@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from tokenmill.model.config import ModelConfig
-    from tokenmill.model.gpt import GPT
     from tokenmill.runs.find import FoundModel
 
 WAY_OUT = "training cannot start from it; take another model"
@@ -171,7 +170,6 @@ def adopt(checkpoint: "FoundModel", target: Path) -> "ModelConfig":
                 f"{source / CONFIG} is of model_type {described.get('model_type')!r}, not gpt2; "
                 f"{WAY_OUT}."
             )
-        _check_finite(model, source / WEIGHTS)
         save_weights(model, folder)
         content = backend.to_str(pretty=True) + "\n"
         parse_tokenizer(content.encode(), checkpoint.tokenizer, way_out)
@@ -188,16 +186,6 @@ def _is_part(target: Path, folder: Path) -> bool:
     names = [path.name for path in target.iterdir()]
     same, *_ = filecmp.cmpfiles(target, folder, names, shallow=False)
     return len(same) == len(names)
-
-
-def _check_finite(model: "GPT", path: Path) -> None:
-    from tokenmill.model.huggingface import hf_name
-
-    for name, parameter in model.named_parameters():
-        if not parameter.isfinite().all():
-            raise UserError(
-                f"{path}: {hf_name(model, name)} holds numbers that are not finite; {WAY_OUT}."
-            )
 
 
 def _gpt2_config(path: Path) -> "ModelConfig":

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import safetensors.torch
+import torch
 from safetensors import SafetensorError
 from torch import Tensor
 
@@ -54,7 +55,7 @@ def load_weights(model: GPT, folder: Path) -> None:
     path = folder / WEIGHTS
     tensors = read_weights(path)
     _check(tensors, model, path)
-    _move(tensors, model)
+    _move(tensors, model, path)
 
 
 def _check(tensors: dict[str, Tensor], model: GPT, path: Path) -> None:
@@ -83,10 +84,17 @@ def _check(tensors: dict[str, Tensor], model: GPT, path: Path) -> None:
         )
 
 
-def _move(tensors: dict[str, Tensor], model: GPT) -> None:
-    """Copy the tensors into the model, and release each when it is there."""
+def _move(tensors: dict[str, Tensor], model: GPT, path: Path) -> None:
+    """Copy the tensors, which were read from `path`, into the model, and release each when it is
+    there. Refuse a number that is not finite: the model would write nothing."""
     for name, parameter in model.named_parameters():
-        parameter.data.copy_(_transposed(model, name, tensors.pop(hf_name(model, name))))
+        published = hf_name(model, name)
+        parameter.data.copy_(_transposed(model, name, tensors.pop(published)))
+        if not torch.stack(parameter.data.aminmax()).isfinite().all():
+            raise UserError(
+                f"{path}: {published} holds numbers that are not finite; {way_out(path)}, or take "
+                "another model."
+            )
 
 
 def load_model(folder: Path, device: str = "cpu") -> GPT:
@@ -126,7 +134,7 @@ def model_of(
     _check(tensors, outline(config), path)
     model = empty_model(config, device=device)
     model.compute_buffers()
-    _move(tensors, model)
+    _move(tensors, model, path)
     return model.eval()
 
 
