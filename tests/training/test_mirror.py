@@ -266,6 +266,27 @@ def test_a_mirror_that_fails_is_said_once_and_tried_again(tmp_path: Path, elsewh
     assert fetched(elsewhere, tmp_path / "there")[0] == [13, 10]
 
 
+@pytest.mark.parametrize("during_training", [True, False])
+def test_the_end_names_the_checkpoint_a_mirror_lacks(
+    tmp_path: Path, elsewhere: Path, during_training: bool
+):
+    store = filled(tmp_path / "here" / "run", 10)
+    said = []
+    with mirrored(store, str(elsewhere), newest, said.append) as mirror:
+        assert mirror
+        wait_for((elsewhere / "run/step-000000010/manifest.json").exists)
+        elsewhere.rename(tmp_path / "unplugged")
+        filled(store.folder, 11)
+        if during_training:
+            mirror.offer(11)
+            wait_for(lambda: said)
+        filled(store.folder, 12)
+        mirror._is_ending = not during_training  # `close` may come before the thread's first try
+        mirror.offer(12)
+    assert ["training continues" in sentence for sentence in said] == [during_training, False]
+    assert "step 12" in said[-1]
+
+
 def test_the_end_waits_for_a_slow_mirror_but_not_forever(
     tmp_path: Path, elsewhere: Path, monkeypatch: pytest.MonkeyPatch
 ):

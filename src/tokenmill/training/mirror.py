@@ -102,7 +102,9 @@ class Mirror:
         self._run = f"{self._root}/{store.folder.name}"
         self._steps: queue.SimpleQueue[int | None] = queue.SimpleQueue()
         self._newest: int | None = None
-        self._failed = False
+        self._failure: str | None = None
+        """Why the last try failed; None if it did not."""
+        self._is_ending = False
         self._thread = threading.Thread(target=self._work, name="mirror", daemon=True)
 
     def _is_gone(self) -> bool:
@@ -121,7 +123,9 @@ class Mirror:
         self._steps.put(step)
 
     def close(self) -> None:
-        """Wait for the last copy, at most WAIT_SECONDS. A copy that failed is tried once more."""
+        """Wait for the last copy, at most WAIT_SECONDS. A copy that failed is tried once more; if
+        it fails again, a sentence says so."""
+        self._is_ending = True
         self._steps.put(None)
         self._thread.join(SAY_AFTER_SECONDS)
         if self._thread.is_alive():
@@ -139,24 +143,29 @@ class Mirror:
         while (step := self._steps.get()) is not None:
             if step == self._newest:
                 self._try_to_copy(step)
-        if self._failed and self._newest is not None:
+        if self._failure and self._newest is not None:
             self._try_to_copy(self._newest)
+            if self._failure:
+                self._say(
+                    f"the mirror {self._url} does not have the last checkpoint, of step "
+                    f"{self._newest:,} ({self._failure})"
+                )
 
     def _try_to_copy(self, step: int) -> None:
-        had_failed = self._failed
-        self._failed = False
+        had_failed = self._failure is not None
+        self._failure = None
         try:
             self.copy(step)
         # Every file system fails in its own ways, and none of them may stop training
         except Exception as error:
-            self._failed = True
+            self._failure = _in_a_line(error)
             if not had_failed:
+                next_tries = "; training continues, and every later checkpoint is tried again"
                 self._say(
                     f"the mirror {self._url} did not take the checkpoint of step {step:,} "
-                    f"({_in_a_line(error)}); training continues, and every later checkpoint is "
-                    "tried again"
+                    f"({self._failure}){'' if self._is_ending else next_tries}"
                 )
-        if had_failed and not self._failed:
+        if had_failed and not self._failure:
             self._say(f"the mirror {self._url} takes checkpoints again")
 
     def copy(self, step: int) -> None:
