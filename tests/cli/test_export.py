@@ -146,6 +146,8 @@ def test_a_push_cut_off_and_typed_again_succeeds(place: str, hub: Hub):
         ("/preupload/", 403, f"may not write {NAME}"),
         ("/commit/", 401, "does not accept the token"),
         ("/commit/", 413, "(413): too"),
+        ("/repos/create", 200, "HF_ENDPOINT"),
+        ("/preupload/", 200, "HF_ENDPOINT"),
     ],
 )
 def test_refusals_are_sentences(place: str, status: int, sentence: str, hub: Hub):

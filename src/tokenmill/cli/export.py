@@ -19,7 +19,7 @@ from tokenmill.cli.generate import add_model_arguments, model_of
 from tokenmill.cli.main import Parser
 from tokenmill.core.errors import UserError
 from tokenmill.core.files import read_bytes, utf8_text, write_text
-from tokenmill.display import say
+from tokenmill.display import note, say
 
 if TYPE_CHECKING:
     from huggingface_hub import HfApi
@@ -184,6 +184,8 @@ def push(api: "HfApi", folder: Path, files: list[str], name: str, *, public: boo
     from huggingface_hub import CommitOperationAdd
     from huggingface_hub.utils import logging
 
+    address = f"{api.endpoint}/{name}"
+    note(f"pushing to {address}")
     logging.set_verbosity_error()  # its warnings hold text of the server
     try:
         with warnings.catch_warnings():
@@ -202,7 +204,7 @@ def push(api: "HfApi", folder: Path, files: list[str], name: str, *, public: boo
         raise
     except Exception as error:  # of the client, of httpx and of hf_xet, each with its own
         raise UserError(_sentence(error, api, name)) from None
-    return f"{api.endpoint}/{name}"
+    return address
 
 
 def _sentence(error: Exception, api: "HfApi", name: str) -> str:
@@ -215,6 +217,12 @@ def _sentence(error: Exception, api: "HfApi", name: str) -> str:
     if status == 403:
         return (
             f"the token may not write {name}; make one that may at {api.endpoint}/settings/tokens."
+        )
+    # What its client raises where an answer is no JSON, or lacks a field
+    if not status and isinstance(error, ValueError | KeyError | TypeError | AttributeError):
+        return (
+            f"{api.endpoint} answers, but not as the Hugging Face Hub does; look at HF_ENDPOINT "
+            "and the network."
         )
     said = (
         " ".join(str(getattr(error, "server_message", None) or error).split())
