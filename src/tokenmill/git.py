@@ -152,6 +152,12 @@ def commit_time(root: Path, rev: str) -> str | None:
     return said.splitlines()[-1] if said else None  # the line before it names the commit
 
 
+def folder(root: Path) -> str:
+    """The path of `root` from the top of its repository, with a slash at its end; empty at the top
+    and outside a repository."""
+    return (ask(root, "rev-parse", "--show-prefix") or "").removesuffix("\n")
+
+
 def content(root: Path, rev: str, file: Path) -> str | None:
     """The text of a file that git tracks at a revision; None if git has no such file."""
     return ask(root, "show", f"{rev}:./{file.as_posix()}")

@@ -166,12 +166,13 @@ def test_going_back_brings_all_of_the_last_commit(repository: Repository):
     assert repository.run("git", "status", "--short") == ""
 
 
-def test_a_project_within_another_repository_is_named(repository: Repository):
-    inner = repository.root / "proj"
+def test_own_files_of_a_project_in_a_folder_are_named(repository: Repository):
+    inner = repository.root / "my project"
     inner.mkdir()
-    (finding,) = git_and_commit(Project(inner))
-    assert (finding.name, finding.level) == ("git", "problem")
-    assert "proj/" in finding.text
+    (inner / "dvc.lock").touch()
+    branch, commit = git_and_commit(Project(inner))
+    assert branch.level == "ok"
+    assert commit.text == "not committed: dvc.lock"
 
 
 def test_detached_head_and_missing_repository(

@@ -83,12 +83,13 @@ class Project:
         return self.env | {"PATH": f"{forking()}{os.pathsep}{self.env['PATH']}"}
 
     @classmethod
-    def new(cls, root: Path, *, remote: bool = False) -> "Project":
-        """A git and DVC repository in a folder, with a DVC remote beside it if `remote`."""
+    def new(cls, root: Path, *, remote: bool = False, top: Path | None = None) -> "Project":
+        """A DVC repository in a folder, with a DVC remote beside it if `remote`. The git repository
+        is the folder, or `top` above it."""
         root.mkdir(parents=True, exist_ok=True)
         project = cls(root)
-        project.run("git", "init", "-q", "-b", "main")
-        project.run("dvc", "init", "-q")
+        project.run("git", "init", "-q", "-b", "main", str(top or root))
+        project.run("dvc", "init", "-q", *(["--subdir"] if top else []))
         if remote:
             project.run("dvc", "remote", "add", "-q", "-d", "beside", "../remote")
         return project

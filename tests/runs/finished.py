@@ -61,10 +61,10 @@ def write_manifest(root: Path, config: ModelConfig, *, epochs: int) -> None:
     write_json(root / MODEL / MANIFEST, manifest.model_dump())
 
 
-def make_project(root: Path) -> Project:
+def make_project(root: Path, top: Path | None = None) -> Project:
     """`HEAD~1` has two epochs, `HEAD` three (and is checked out), the experiment one; a remote lies
-    beside."""
-    project = Project.new(root, remote=True)
+    beside. The git repository is the folder, or `top` above it."""
+    project = Project.new(root, remote=True, top=top)
     (root / "data/tokenizer").mkdir(parents=True)
     shutil.copy(
         make_tokenizer_file(root.parent / "made", "bpe"), root / "data/tokenizer/tokenizer.json"

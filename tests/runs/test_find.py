@@ -124,30 +124,47 @@ def test_a_lost_experiment_is_applied_as_it_is_no_branch(project: Project):
     assert (project.root / "dvc.lock").read_text() != committed, "so `dvc repro` makes it"
 
 
+def measure(root: Path) -> None:
+    """Write the refs of the epochs in the work tree."""
+    write_text(root / "params.yaml", "train: {}\n")
+    train = json.loads((root / "metrics/train.json").read_text())
+    rows = (root / "metrics/history.csv").read_text().splitlines()[1:]
+    told = [row.split(",") for row in rows]
+    write_epoch_refs(
+        root,
+        [
+            {
+                "train.json": train
+                | {"tokens": int(r[2]), "train_loss": float(r[4]), "val_loss": float(r[5])}
+            }
+            for r in told
+        ],
+        root / "params.yaml",
+    )
+
+
+def test_revisions_of_a_project_in_a_folder_of_its_repository(tmp_path: Path):
+    project = make_project(tmp_path / "libs/my mill", top=tmp_path)
+    measure(project.root)
+    compared = json.loads(project.run("dvc", "metrics", "diff", "epoch-1", "epoch-3", "--json"))
+    assert compared["metrics/train.json"]["tokens"]["diff"] == 200
+    found = find_model(project.root, rev=EXPERIMENT)
+    assert is_trained_by(found.folder, seed=3, epoch=1)
+    project.run("dvc", "push", "-q")
+    for gone in ("models", "data/tokenizer", ".dvc/cache"):
+        shutil.rmtree(project.root / gone)
+    found = find_model(project.root, rev="epoch-2")
+    assert found.name == "epoch 2 of HEAD"
+    assert is_trained_by(found.folder, seed=2, epoch=2)
+
+
 def test_ref_of_an_epoch_finds_the_model_it_measured(
     project: Project, monkeypatch: pytest.MonkeyPatch
 ):
-    def measure(epochs: int) -> None:
-        write_text(project.root / "params.yaml", "train: {}\n")
-        train = json.loads((project.root / "metrics/train.json").read_text())
-        rows = (project.root / "metrics/history.csv").read_text().splitlines()[1:]
-        told = [row.split(",") for row in rows]
-        write_epoch_refs(
-            project.root,
-            [
-                {
-                    "train.json": train
-                    | {"tokens": int(r[2]), "train_loss": float(r[4]), "val_loss": float(r[5])}
-                }
-                for r in told[:epochs]
-            ],
-            project.root / "params.yaml",
-        )
-
     monkeypatch.chdir(project.root)
     for name in ("AUTHOR", "COMMITTER"):
         monkeypatch.setenv(f"GIT_{name}_NAME", "Test")
-    measure(3)
+    measure(project.root)
     assert find_model(project.root, rev="epoch-2") == available(project.root)[1]
     write_models(project.root, seed=4, epochs=2)
     committed = find_model(project.root, rev="epoch-2")

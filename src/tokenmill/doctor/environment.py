@@ -207,14 +207,6 @@ def check_git(project: Project) -> Iterator[Finding]:
     if files is None:
         yield _refused(root)
         return
-    if inside := (git.ask(root, "rev-parse", "--show-prefix") or "").strip():
-        text = (
-            f"the project is the folder {inside} of another repository: no revision of it is found"
-        )
-        yield problem(
-            "git", text, "move it out; then git init && git add -A && git commit -m start"
-        )
-        return
     branch = git.ask(root, "symbolic-ref", "--quiet", "--short", "HEAD")
     if branch is None and check_running(root).level == "warning":
         yield ok("git", "on no branch while an experiment runs")
@@ -306,7 +298,10 @@ def uncommitted(root: Path) -> list[str] | None:
     """The files of ONE_COMMIT that differ from the last commit or are missing there; None outside
     git."""
     status = git.ask(root, *STATUS)
-    return None if status is None else sorted(entry[3:] for entry in status.split("\0") if entry)
+    if status is None:
+        return None
+    before = len("XY ") + len(git.folder(root))
+    return sorted(entry[before:] for entry in status.split("\0") if entry)
 
 
 def few(names: list[str]) -> str:

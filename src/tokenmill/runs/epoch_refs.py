@@ -44,6 +44,7 @@ def write_epoch_refs(
         return []
     parent = (git.ask(root, "rev-parse", "--verify", "--quiet", "HEAD") or "").strip()
     shared = masked(read_bytes(params).decode("utf-8"))
+    folder = git.folder(root)
     commits = dict[str, str]()
     for number, metrics in enumerate(epochs, start=1):
         files = {
@@ -53,7 +54,8 @@ def write_epoch_refs(
         pipeline = "metrics:\n" + "".join(f"  - {name}\n" for name in sorted(files))
         files |= {"params.yaml": shared, "dvc.yaml": pipeline}
         name = f"epoch-{number}"
-        commits[name] = _commit(f"refs/{name}", files, parent, f"Metrics after epoch {number}\n")
+        tree = {folder + file: content for file, content in files.items()}
+        commits[name] = _commit(f"refs/{name}", tree, parent, f"Metrics after epoch {number}\n")
     git.execute(root, "fast-import", "--quiet", "--force", stdin="".join(commits.values()))
     for ref in git.references(root, "refs/epoch-*"):
         if EPOCH.fullmatch(ref) and ref.removeprefix("refs/") not in commits:
@@ -65,7 +67,10 @@ def _commit(ref: str, files: Mapping[str, str], parent: str, message: str) -> st
     """The commands by which `git fast-import` commits exactly these files to a ref. An empty
     `parent` means none."""
     origin = f"from {parent}\n" if parent else ""
-    contents = (f"M 100644 inline {path}\n{_data(content)}" for path, content in files.items())
+    contents = (
+        f"M 100644 inline {json.dumps(path, ensure_ascii=False)}\n{_data(content)}"
+        for path, content in files.items()
+    )
     return (
         f"commit {ref}\ncommitter {AUTHOR}\n{_data(message)}{origin}deleteall\n{''.join(contents)}"
     )

@@ -8,6 +8,7 @@ commit near the ref, has the same losses at that epoch.
 
 import contextlib
 import difflib
+import functools
 import hashlib
 from dataclasses import dataclass
 from pathlib import Path
@@ -255,7 +256,14 @@ class Revision:
                     "core": {"remote": default} if default else {},
                     "remote": dict(here.config["remote"]),
                 }
-            self._files = DVCFileSystem(str(root), rev=rev, config=remotes)
+            self._folder = "/" + git.folder(root)
+            self._files = DVCFileSystem(  # its root is the top of the git repository
+                str(root),
+                rev=rev,
+                config=remotes,
+                subrepos=True,
+                repo_factory=functools.partial(Repo, config=remotes),
+            )
             self.sha = self._files.repo.get_rev()
         except (SCMError, AttributeError):  # AttributeError for what is no commit, as HEAD^{tree}
             raise UserError(
@@ -281,7 +289,7 @@ class Revision:
 
     def has(self, file: Path) -> bool:
         """Whether git or dvc.lock names the file. Its content may still be out of reach."""
-        return self._files.exists(f"/{file.as_posix()}")
+        return self._files.exists(self._path(file))
 
     def copy(self, source: Path, target: Path) -> str:
         """Copy one file, whole or not at all, and return its MD5, which must be the recorded one if
@@ -290,7 +298,7 @@ class Revision:
         Raises:
             UserError: it is damaged, or out of reach.
         """
-        path = f"/{source.as_posix()}"
+        path = self._path(source)
         digest = hashlib.md5(usedforsecurity=False)
         try:
             recorded = self._files.info(path).get("md5")
@@ -345,7 +353,7 @@ class Revision:
 
     def _hash_of(self, output: Path) -> str:
         try:
-            recorded = self._files.info(f"/{output.as_posix()}").get("md5")
+            recorded = self._files.info(self._path(output)).get("md5")
         except FileNotFoundError:
             recorded = None
         if not recorded:
@@ -353,6 +361,10 @@ class Revision:
                 f"{self.label} records no {output}: nothing was trained there; run {self.again}."
             )
         return str(recorded).removesuffix(".dir")
+
+    def _path(self, file: Path) -> str:
+        """Where DVC's file system has a file of the project."""
+        return self._folder + file.as_posix()
 
     def close(self) -> None:
         """Release git and DVC."""
