@@ -171,6 +171,11 @@ class Timing:
         self._tokens = tokens
         self._rate_from = self._cost_from = time.perf_counter()
 
+    @property
+    def seconds(self) -> float:
+        """The seconds of all sessions so far, with those of the interval that is not closed."""
+        return self.total.seconds + time.perf_counter() - self._cost_from
+
     def interval(self, *, step: int, tokens: int) -> float:
         """Close an interval at `step`, after `tokens` tokens since the run began. Return tokens per
         second.

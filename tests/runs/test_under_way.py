@@ -17,6 +17,7 @@ from tokenmill.model.manifest import WEIGHTS
 from tokenmill.runs.find import available, find_model
 from tokenmill.runs.under_way import all_under_way, under_way
 from tokenmill.runs.writer import Writer
+from tokenmill.training.history import LIVE_RUN
 
 
 @pytest.fixture
@@ -61,6 +62,24 @@ def test_the_remaining_time_follows_the_trainers_clock(root: Path):
     for rows, left in (
         ("12,90,9,,\n15,99,9,,\n19,100,9,,\n", None),
         ("15,130,9,,\n18,136,9,,\n", 4),
+    ):
+        write_text(table, head + rows)
+        run = under_way(root)
+        assert run
+        assert run.seconds_left() == left
+
+
+def test_one_row_after_the_first_step_tells_the_remaining_time(root: Path):
+    begin(root)
+    path = root / paths.LIVE / LIVE_RUN
+    began = {"first_step": 16, "first_seconds": 132.0}
+    path.write_text(json.dumps(json.loads(path.read_text()) | began))
+    head = "step,seconds,tokens_per_second,units,money\n"
+    table = root / ".resume" / FINGERPRINT / TIMING
+    for rows, left in (
+        ("15,99,9,,\n17,120,9,,\n", None),  # of an earlier session
+        ("16,132.001,9,,\n", None),
+        ("15,99,9,,\n18,136,9,,\n", 4),
     ):
         write_text(table, head + rows)
         run = under_way(root)

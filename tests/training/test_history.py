@@ -201,10 +201,10 @@ def test_the_run_is_on_after_the_clock_was_set(here: Path, monkeypatch: pytest.M
 
 
 def test_time_is_reckoned_from_the_end_of_the_first_step(here: Path):
-    started(here / "live").began(1)
+    started(here / "live").began(1, seconds=2.5)
     after = read_live_run(here / "live")
     assert after
-    assert after.first_step == 1
+    assert (after.first_step, after.first_seconds) == (1, 2.5)
 
 
 def test_the_signal_of_vs_codes_extension(here: Path):
@@ -334,6 +334,8 @@ def test_a_training_writes_them_and_takes_them_away(
     found, steps, validations = seen[-1]
     assert found is not None
     assert found.fingerprint == outcome.manifest.fingerprint
+    assert found.first_step == 1
+    assert found.first_seconds
     assert (
         [row.step for row in steps] == [row.step for row in outcome.state.steps] == [3, 5, 6, 9, 10]
     )

@@ -130,10 +130,13 @@ class UnderWay:
     def seconds_left(self) -> float | None:
         """Seconds until the end at this session's speed, with validations and checkpoints; None if
         it is not known."""
-        rows = [row for row in self._timing if self.run.first_step <= row.step <= self.step]
-        if len(rows) < 2:
+        first, since = self.run.first_step, self.run.first_seconds
+        sums = [(row.step, row.seconds) for row in self._timing if first <= row.step <= self.step]
+        if since is not None:
+            sums = [(first, since), *(one for one in sums if one[0] > first and one[1] > since)]
+        if len(sums) < 2:
             return None
-        taken, done = rows[-1].seconds - rows[0].seconds, rows[-1].step - rows[0].step
+        done, taken = sums[-1][0] - sums[0][0], sums[-1][1] - sums[0][1]
         return taken / done * (self.run.steps - self.step)
 
     def spent(self) -> tuple[Cost, float | None]:

@@ -37,7 +37,7 @@ from tokenmill.core.files import (
 )
 from tokenmill.core.params import Finite, Section
 from tokenmill.core.paths import main_root
-from tokenmill.costs import CostParams
+from tokenmill.costs import Amount, CostParams
 from tokenmill.formats import records
 from tokenmill.formats.token_file import Sha256
 from tokenmill.model.manifest import EPOCH_ADAPTER, WEIGHTS, TrainedWith
@@ -295,6 +295,9 @@ class LiveRun(Section):
     first_step: Count
     """The number of steps that were done then; after its first step, which also compiles, one
     more."""
+    first_seconds: Amount | None = None
+    """The seconds that timing.csv counts up to `first_step`; None before that first step is over,
+    and in a file of an earlier version."""
     steps: Annotated[Count, Field(ge=1)]
     """The number of steps of the whole run, unless it ends early."""
     steps_per_epoch: Annotated[Count, Field(ge=1)]
@@ -377,10 +380,10 @@ class LiveFiles:
             self._write()
             write_json(self._folder / LIVE_RUN, self._run.model_dump())
 
-    def began(self, step: int) -> None:
-        """Let the remaining time be reckoned from this step on; the first one, which compiles, is
-        over."""
-        self._change(first_step=step)
+    def began(self, step: int, *, seconds: float) -> None:
+        """Let the remaining time be reckoned from this step on, after which timing.csv counts so
+        many seconds; the first one, which compiles, is over."""
+        self._change(first_step=step, first_seconds=seconds)
 
     def saved(self, state: RunState) -> None:
         """Tell what the newest checkpoint holds, which is on disk now. Nothing else changes

@@ -96,7 +96,7 @@ def train(run: Training, interrupt: Interrupt) -> None:
                 if step == first:
                     settle(run.compute.device)
                     run.display.began(done)
-                    run.live.began(done)
+                    run.live.began(done, seconds=timing.seconds)
                 ends_epoch = done % work.steps_per_epoch == 0
                 if ends_epoch or done % work.train.log_every_steps == 0:
                     log(run, timing)
