@@ -13,8 +13,8 @@ from tests.doctor.small import opened, single
 from tests.pipeline.project import Project as Repository
 from tests.pipeline.project import ran
 from tests.runs.unfinished import begin, stop
-from tokenmill.doctor import dvc
-from tokenmill.doctor.environment import Finding, Pipeline, Project
+from tokenmill.doctor import dvc, environment
+from tokenmill.doctor.environment import KEEP_ONE_SIDE, Finding, Pipeline, Project
 from tokenmill.doctor.objects import check_objects
 from tokenmill.words.units import message
 
@@ -267,6 +267,20 @@ class TestPipeline:
             lock.write_text(text[:30])
             finding = single(dvc.check_pipeline, opened(repository))
             assert (finding.level, finding.fix) == ("problem", fix)
+
+    def test_an_unfinished_merge_is_neither_committed_nor_undone(self, repository: Repository):
+        repository.run("git", "branch", "other")
+        for branch in ("main", "other"):
+            repository.run("git", "checkout", "-q", branch)
+            (repository.root / "dvc.lock").write_text(f"schema: '2.0'\nstages: {{{branch}: 1}}\n")
+            repository.commit()
+        repository.run("git", "merge", "main", check=False)
+        project = opened(repository)
+        assert single(dvc.check_pipeline, project).fix == KEEP_ONE_SIDE
+        *_, git = environment.check_git(project)
+        commit = single(environment.check_commit, project)
+        assert (git.level, commit.level, commit.fix) == ("ok", "warning", KEEP_ONE_SIDE)
+        assert commit.text.endswith(": dvc.lock")
 
     def test_a_damaged_lock_of_dvc_is_not_blamed_on_the_pipeline(self, repository: Repository):
         path = repository.root / ".dvc/tmp/rwlock"

@@ -40,6 +40,8 @@ def test_code_is_left_out(tmp_path: Path):
     outs = "    outs:\n    - path: data\n      hash: md5\n      md5: b\n      size: 1\n"
     lock = Lock.parse(f"stages:\n  sample:\n    deps:\n{code}{outs}", tmp_path)
     assert (lock.read_by, lock.outputs) == ({}, {"data": "b"})
+    with pytest.raises(UserError, match=r"dvc\.lock .*\(line 8\)"):
+        Lock.parse(f"stages:\n  sample:\n    deps:\n{code}<<<<<<< HEAD\n{outs}", "dvc.lock")
 
 
 @pytest.mark.parametrize("name", ["train", "eval"])

@@ -11,6 +11,7 @@ import difflib
 import functools
 import inspect
 import itertools
+import re
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -295,6 +296,12 @@ def yaml_value(text: str, name: object) -> Any:
         return copy.deepcopy(_loaded(text))
     # ValueError: a number of 10,000 digits, or an impossible date
     except (YAMLError, ValueError, RecursionError) as error:
+        if mark := re.search(r"^<{7} ", text, re.MULTILINE):
+            line = text.count("\n", 0, mark.start()) + 1
+            raise UserError(
+                f"{name} holds the marks of an unfinished merge (line {line}); keep one side "
+                "(docs/sharing.md)."
+            ) from None
         raise UserError(f"{name} is not valid YAML: {' '.join(str(error).split())}") from None
     except LookupError:
         raise UserError(

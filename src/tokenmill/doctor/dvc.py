@@ -26,7 +26,17 @@ from tokenmill.core import paths
 from tokenmill.core.errors import first_line
 from tokenmill.core.files import DISK_FULL
 from tokenmill.core.params import PARAMS_FILE
-from tokenmill.doctor.environment import Finding, Pipeline, Project, lock_file, ok, problem, warning
+from tokenmill.doctor.environment import (
+    KEEP_ONE_SIDE,
+    Finding,
+    Pipeline,
+    Project,
+    lock_file,
+    ok,
+    problem,
+    unmerged,
+    warning,
+)
 from tokenmill.runs.under_way import unfinished
 
 REMOTE_TIMEOUT = 10.0
@@ -305,6 +315,8 @@ def _repair(repo: Repo, error: Exception) -> str:
         return f"rm {quote(str(lock_file(Path(repo.root_dir))))}"
     if "dvc.lock" not in str(error):
         return "correct dvc.yaml or params.yaml as it says; git diff shows what changed"
+    if unmerged(Path(repo.root_dir)):
+        return KEEP_ONE_SIDE
     is_kept = git.ask(Path(repo.root_dir), "cat-file", "-e", "HEAD:./dvc.lock") is not None
     return "git checkout dvc.lock" if is_kept else "rm dvc.lock"
 

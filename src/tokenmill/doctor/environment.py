@@ -44,6 +44,8 @@ ACTIVATE = ". .venv/bin/activate"
 BACK = "git checkout HEAD . && dvc checkout"
 """Back to the last commit and its model."""
 
+KEEP_ONE_SIDE = "keep one side of each, as docs/sharing.md says (Two branches)"
+
 INSTALL = "pip install -c constraints.txt -e ."
 
 Level = Literal["ok", "warning", "problem"]
@@ -229,6 +231,10 @@ def check_commit(project: Project) -> Iterator[Finding]:
     files = project.uncommitted
     if files is None:
         return
+    if conflicts := unmerged(project.root):
+        text = f"a merge is unfinished: {few(conflicts)}"
+        yield warning("commit", text, KEEP_ONE_SIDE)
+        return
     gone = [file for file in files if not (project.root / file).exists()]
     if gone:
         yield _deleted(project.root, few(gone))
@@ -302,6 +308,12 @@ def uncommitted(root: Path) -> list[str] | None:
         return None
     before = len("XY ") + len(git.folder(root))
     return sorted(entry[before:] for entry in status.split("\0") if entry)
+
+
+def unmerged(root: Path) -> list[str]:
+    """The files with conflicts of a merge that is not finished."""
+    said = git.ask(root, "diff", "--name-only", "--diff-filter=U", "-z") or ""
+    return [name for name in said.split("\0") if name]
 
 
 def few(names: list[str]) -> str:

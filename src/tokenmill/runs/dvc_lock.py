@@ -63,7 +63,9 @@ class Lock:
     def parse(cls, text: str, source: object) -> "Lock":
         """The same from the text of the file; error messages call it `source`."""
         try:
-            content = parse_yaml(CODE.sub("", text).encode(), source, ["stages"])
+            # Empty lines, so that an error names the right one
+            short = CODE.sub(lambda found: "\n" * found[0].count("\n"), text)
+            content = parse_yaml(short.encode(), source, ["stages"])
             stages = content["stages"].items()
             outs, deps = (
                 {
