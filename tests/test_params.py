@@ -450,6 +450,7 @@ def test_sections_are_frozen(write: Write):
             b"model: {}\n<<<<<<< HEAD\ntrain: {}\n",
             "holds the marks of an unfinished merge (line 2)",
         ),
+        (b"%YAML 1.3\n---\nmodel: {}\n", "is not valid YAML: "),
         (b"model: {0x" + 5000 * b"f" + b": 1}\n", "is not valid YAML: "),
         (b"- model\n- train\n", "must hold `model:`, `train:` "),
         (b"", "must hold `model:`, `train:` at the beginning of a line; it is empty."),

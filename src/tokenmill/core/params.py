@@ -294,8 +294,8 @@ def yaml_value(text: str, name: object) -> Any:
     """
     try:
         return copy.deepcopy(_loaded(text))
-    # ValueError: a number of 10,000 digits, or an impossible date
-    except (YAMLError, ValueError, RecursionError) as error:
+    # ValueError: a number of 10,000 digits, or an impossible date; AssertionError: `%YAML 1.3`
+    except (YAMLError, ValueError, AssertionError, RecursionError) as error:
         if mark := re.search(r"^<{7} ", text, re.MULTILINE):
             line = text.count("\n", 0, mark.start()) + 1
             raise UserError(
