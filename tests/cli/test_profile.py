@@ -1,9 +1,12 @@
 """`tokenmill profile`: a sentence with its evidence, a trace, and nothing else."""
 
+import errno
 import json
+import os
 import re
 import shutil
 from pathlib import Path
+from unittest import mock
 
 import pytest
 
@@ -13,6 +16,7 @@ from tokenmill.cli.main import main
 from tokenmill.cli.preset import apply_override
 from tokenmill.cli.profile import Kind, Operation, Profile, kind_of
 from tokenmill.core.params import read_yaml
+from tokenmill.planning.benchmark import StepBenchmark
 
 SMALL = [
     "model.n_layer=2",
@@ -56,7 +60,17 @@ def test_a_profile_of_steps_that_memory_does_not_hold_is_refused(
     small_memory(monkeypatch, holds=2)
     with pytest.raises(SystemExit, match=r"8 sequences at a time; set runtime\.micro_batch_size"):
         main(["profile", "--steps", "3"])
-    assert not (project / "reports").exists()
+    assert not list(project.glob("reports/*"))
+
+
+def test_a_trace_that_cannot_be_written_is_refused_first(
+    project: Path, monkeypatch: pytest.MonkeyPatch
+):
+    step = mock.Mock(return_value=8)
+    monkeypatch.setattr(StepBenchmark, "step", step)
+    with pytest.raises(SystemExit, match=os.strerror(errno.ENAMETOOLONG)):
+        main(["profile", "--steps", "3", "--trace", 252 * "a"])
+    assert not step.called
 
 
 def test_without_tokens_the_way_out_is_named(project: Path):

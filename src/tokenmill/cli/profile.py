@@ -135,7 +135,10 @@ def run(options: argparse.Namespace) -> None:
     from tokenmill.schema import check_all
 
     refuse_other(options.trace)
-    result = _profile(check_all(), steps=options.steps, trace=options.trace)
+    params = check_all()
+    with write_beside(options.trace) as beside:
+        beside.touch()  # before the steps, for PyTorch does not say why it cannot write
+        result = _profile(params, steps=options.steps, trace=beside)
     console().print(result.sentence)
     _print_rates(result)
     print()
@@ -191,8 +194,7 @@ def _profile(params: "AllParams", *, steps: int, trace: Path) -> Profile:
         seen = sum(benchmark.step(STEPS_TO_RECORD + step) for step in range(steps))
         synchronize(compute)
         seconds = time.perf_counter() - began
-    with write_beside(trace) as beside:  # for chrome://tracing or https://ui.perfetto.dev
-        profiler.export_chrome_trace(str(beside))
+    profiler.export_chrome_trace(str(trace))  # for chrome://tracing or https://ui.perfetto.dev
     operations = _operations(profiler, on_gpu=compute.device.type == "cuda")
     return Profile(steps, seconds, seen, operations, seen * flops_per_token(config), rate)
 
