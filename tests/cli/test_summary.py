@@ -92,6 +92,16 @@ def test_a_folder_that_is_only_to_be_read_is_shown(
     assert "What is the capital of France?" in capsys.readouterr().out
 
 
+def test_what_is_damaged_is_refused_before_anything_is_shown(
+    finished: Project, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    (finished.root / "metrics/history.csv").write_bytes(b"\xff")
+    monkeypatch.chdir(finished.root)
+    with pytest.raises(SystemExit, match=r"history\.csv"):
+        main(["summary"])
+    assert capsys.readouterr().out == ""
+
+
 @pytest.mark.parametrize(("target", "lines"), [(99.0, 1), (None, 0)])
 def test_a_run_that_came_to_its_target_says_so(
     finished: Project, monkeypatch: pytest.MonkeyPatch, target: float | None, lines: int

@@ -86,16 +86,19 @@ def print_summary(*, as_json: bool = False) -> None:
 
 
 def _print_finished(lines: list[tuple[str, str]], evaluation: "Evaluation") -> None:
+    # Both read files, of which a damaged one is refused before anything is shown
+    warned = warnings(evaluation, Path())
+    commands = [*activation(), *_next(evaluation)]
     print()
     print_columns(lines)
     print()
     _print_losses(evaluation)
-    for warning in warnings(evaluation, Path()):
+    for warning in warned:
         console().print(f"warning: {warning}", style="yellow")
     print()
     _print_answers(evaluation)
     print("\nnext:")
-    _print_commands([*activation(), *_next(evaluation)])
+    _print_commands(commands)
     print("all answers: reports/samples.md   curves: dvc plots show")
 
 
