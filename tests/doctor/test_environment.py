@@ -175,6 +175,15 @@ def test_own_files_of_a_project_in_a_folder_are_named(repository: Repository):
     assert commit.text == "not committed: dvc.lock"
 
 
+def test_a_project_that_the_repository_around_it_ignores_is_to_be_moved(repository: Repository):
+    inner = repository.root / "mill"
+    inner.mkdir()
+    (inner / "dvc.yaml").touch()
+    (repository.root / ".gitignore").write_text("*\n")
+    (finding,) = environment.check_git(Project(inner))
+    assert (finding.level, str(finding.fix).split(";")[0]) == ("problem", "move it out")
+
+
 def test_detached_head_and_missing_repository(
     repository: Repository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):

@@ -371,7 +371,9 @@ def _broken(source: Source, error: Exception) -> Exception:
             f"{source.location} was compressed with a window of more than 128 MiB; unpack it "
             f"(`{command}`) and give that."
         )
-    if _is_text(_beginning(source.location)):
+    begins = _beginning(source.location)
+    of_its_kind = COMPRESSIONS.get(source.compression or "", b"")
+    if _is_text(begins) and not begins.startswith(of_its_kind):
         return UserError(
             f"{source.location} is not compressed, as where a server unpacked what it sent; rename "
             f"it to {Path(source.location).stem} (`dvc move`, if DVC tracks it)."

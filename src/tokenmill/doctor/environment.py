@@ -44,7 +44,7 @@ ACTIVATE = ". .venv/bin/activate"
 BACK = "git checkout HEAD . && dvc checkout"
 """Back to the last commit and its model."""
 
-KEEP_ONE_SIDE = "keep one side of each, as docs/sharing.md says (Two branches)"
+KEEP_ONE_SIDE = "keep one side of it, as docs/sharing.md says (Two branches)"
 
 INSTALL = "pip install -c constraints.txt -e ."
 
@@ -209,6 +209,12 @@ def check_git(project: Project) -> Iterator[Finding]:
     if files is None:
         yield _refused(root)
         return
+    if git.ask(root, "check-ignore", "-q", "dvc.yaml") is not None:
+        text = f"the repository around this project ignores it, as {git.folder(root)}"
+        yield problem(
+            "git", text, "move it out; then git init && git add -A && git commit -m start"
+        )
+        return
     branch = git.ask(root, "symbolic-ref", "--quiet", "--short", "HEAD")
     if branch is None and check_running(root).level == "warning":
         yield ok("git", "on no branch while an experiment runs")
@@ -233,7 +239,7 @@ def check_commit(project: Project) -> Iterator[Finding]:
         return
     if conflicts := unmerged(project.root):
         text = f"a merge is unfinished: {few(conflicts)}"
-        yield warning("commit", text, KEEP_ONE_SIDE)
+        yield warning("commit", text, "dvc repro && git add -A && git commit --no-edit")
         return
     gone = [file for file in files if not (project.root / file).exists()]
     if gone:
@@ -247,14 +253,15 @@ def check_commit(project: Project) -> Iterator[Finding]:
 def _refused(root: Path) -> Finding:
     """Why git says nothing about the files of the project."""
     here = root.resolve()
-    if not (root / ".git").exists():
+    top = next((folder for folder in (here, *here.parents) if (folder / ".git").exists()), None)
+    if top is None:
         fix = "git init && git add -A && git commit -m start"
         return problem("git", f"{here} is not in a git repository", fix)
     said = git.failure(root, *STATUS)
     if "safe.directory" in said:  # the only words of it that git does not translate
-        fix = f"git config --global --add safe.directory {quote(str(here))}"
-        return problem("git", f"git refuses {here}, as that of another user", fix)
-    return problem("git", f"git refuses {here}: {message(said)}", "git status")
+        fix = f"git config --global --add safe.directory {quote(str(top))}"
+        return problem("git", f"git refuses {top}, as that of another user", fix)
+    return problem("git", f"git refuses {top}: {message(said)}", "git status")
 
 
 def check_identity(project: Project) -> Iterator[Finding]:
@@ -311,8 +318,8 @@ def uncommitted(root: Path) -> list[str] | None:
 
 
 def unmerged(root: Path) -> list[str]:
-    """The files with conflicts of a merge that is not finished."""
-    said = git.ask(root, "diff", "--name-only", "--diff-filter=U", "-z") or ""
+    """The files of the project with conflicts of a merge that is not finished."""
+    said = git.ask(root, "diff", "--name-only", "--relative", "--diff-filter=U", "-z") or ""
     return [name for name in said.split("\0") if name]
 
 
