@@ -34,7 +34,6 @@ PROGRAM = """
 import json, sys
 from pathlib import Path
 from tests.cuda import fake
-from tests.training.tiny import train_params
 folder, options = sys.argv[1:]
 fake.load(Path(folder))
 from tests.cuda import traffic

@@ -1,7 +1,9 @@
 """Text that comes from elsewhere is a dependency: DVC knows where it is from, and when the source
 has another. Benchmarks come in a package."""
 
+import errno
 import json
+import os
 import shlex
 import sys
 from pathlib import Path
@@ -19,7 +21,7 @@ pytestmark = pytest.mark.slow
 
 def empty_dataset(name: str, project: Project, monkeypatch: pytest.MonkeyPatch) -> Project:
     """A repository with a folder `data`, where `hf://datasets/ada/` looks for this name."""
-    monkeypatch.setenv("HF_ENDPOINT", str(project.root.parent / "hub"))
+    monkeypatch.setenv("HF_ENDPOINT", (project.root.parent / "hub").as_uri())
     hub = Project(project.root.parent / "hub/datasets/ada" / name)
     (hub.root / "data").mkdir(parents=True)
     hub.run("git", "init", "-q")
@@ -53,13 +55,17 @@ def test_a_fetch_that_fails_leaves_nothing(
     hub = empty_dataset("much", project, monkeypatch)
     for name in "abcd":
         (hub.root / "data" / f"{name}.txt").write_text("A short text.\n")
-    (hub.root / "data/large.txt").write_bytes(bytes(20 << 20))
+    large = hub.root / "data/large.txt"
+    large.write_bytes(bytes(20 << 20))
     hub.commit()
-    fetch = ("python", "-m", "tokenmill", "fetch", "hf://datasets/ada/much/data")
+    hub.run("git", "tag", "v1")
+    large.unlink()  # the clone would find no room for it
+    hub.commit()
+    fetch = ("python", "-m", "tokenmill", "fetch", "hf://datasets/ada/much@v1/data")
     limited = shlex.join([sys.executable, *fetch[1:]])  # no fork, which would have no limit
     said = project.run("sh", "-c", f"ulimit -f 8192; exec {limited}", check=False)
     assert "not fetched" in said
-    assert "large.txt" in said
+    assert os.strerror(errno.EFBIG) in said
     assert not list(project.root.glob("data/raw/much*"))
     project.run(*fetch)
     assert len(list(project.root.glob("data/raw/much/*"))) == 5
