@@ -175,7 +175,7 @@ def test_own_files_of_a_project_in_a_folder_are_named(repository: Repository):
     assert commit.text == "not committed: dvc.lock"
 
 
-def test_a_project_that_the_repository_around_it_ignores_is_to_be_moved(repository: Repository):
+def test_a_project_that_git_ignores_is_to_be_moved(repository: Repository):
     inner = repository.root / "mill"
     inner.mkdir()
     (inner / "dvc.yaml").touch()
