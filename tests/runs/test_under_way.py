@@ -53,38 +53,30 @@ def test_a_training_that_ended_tells_from_where_it_continues(root: Path):
     assert run.sentence.startswith("the training in this workspace stopped at step 15 of 20")
 
 
-def test_the_remaining_time_follows_the_trainers_clock(root: Path):
+@pytest.mark.parametrize(
+    ("first", "rows", "left"),
+    [
+        ({}, "12,90,9,,\n15,99,9,,\n19,100,9,,\n", None),
+        ({}, "15,130,9,,\n18,136,9,,\n", 4),
+        # With the seconds at the first step, one row is enough
+        ({"first_step": 16, "first_seconds": 132.0}, "15,99,9,,\n17,120,9,,\n", None),
+        ({"first_step": 16, "first_seconds": 132.0}, "16,132.001,9,,\n", None),
+        ({"first_step": 16, "first_seconds": 132.0}, "15,99,9,,\n18,136,9,,\n", 4),
+    ],
+)
+def test_the_remaining_time_follows_the_trainers_clock(
+    root: Path, first: dict[str, float], rows: str, left: float | None
+):
     """Not the clock of the day, which may be set, nor what was before this session or was lost."""
     begin(root)
+    path = root / paths.LIVE / LIVE_RUN
+    path.write_text(json.dumps(json.loads(path.read_text()) | first))
     os.utime(root / "live/steps.csv", (0, 0))
     head = "step,seconds,tokens_per_second,units,money\n"
-    table = root / ".resume" / FINGERPRINT / TIMING
-    for rows, left in (
-        ("12,90,9,,\n15,99,9,,\n19,100,9,,\n", None),
-        ("15,130,9,,\n18,136,9,,\n", 4),
-    ):
-        write_text(table, head + rows)
-        run = under_way(root)
-        assert run
-        assert run.seconds_left() == left
-
-
-def test_one_row_after_the_first_step_tells_the_remaining_time(root: Path):
-    begin(root)
-    path = root / paths.LIVE / LIVE_RUN
-    began = {"first_step": 16, "first_seconds": 132.0}
-    path.write_text(json.dumps(json.loads(path.read_text()) | began))
-    head = "step,seconds,tokens_per_second,units,money\n"
-    table = root / ".resume" / FINGERPRINT / TIMING
-    for rows, left in (
-        ("15,99,9,,\n17,120,9,,\n", None),  # of an earlier session
-        ("16,132.001,9,,\n", None),
-        ("15,99,9,,\n18,136,9,,\n", 4),
-    ):
-        write_text(table, head + rows)
-        run = under_way(root)
-        assert run
-        assert run.seconds_left() == left
+    write_text(root / ".resume" / FINGERPRINT / TIMING, head + rows)
+    run = under_way(root)
+    assert run
+    assert run.seconds_left() == left
 
 
 def test_a_training_that_diverged_is_not_to_be_continued(

@@ -1,6 +1,7 @@
 """A second place for checkpoints: whole or not there, never in the way, and another machine
 continues from it."""
 
+import contextlib
 import hashlib
 import itertools
 import json
@@ -245,13 +246,20 @@ def test_a_copy_killed_midway_leaves_the_checkpoint_before(tmp_path: Path, elsew
     assert not half.parent.exists()
 
 
+@contextlib.contextmanager
+def unplugged(store: CheckpointStore, drive: Path, away: Path, said: list[str]) -> Iterator[Mirror]:
+    """A mirror whose drive went away once it had the checkpoint of step 10."""
+    with mirrored(store, str(drive), newest, said.append) as mirror:
+        assert mirror
+        wait_for((drive / "run/step-000000010/manifest.json").exists)
+        drive.rename(away)
+        yield mirror
+
+
 def test_a_mirror_that_fails_is_said_once_and_tried_again(tmp_path: Path, elsewhere: Path):
     store = filled(tmp_path / "here" / "run", 10)
-    said = []
-    with mirrored(store, str(elsewhere), newest, said.append) as mirror:
-        assert mirror
-        wait_for((elsewhere / "run/step-000000010/manifest.json").exists)
-        elsewhere.rename(tmp_path / "unplugged")
+    said = list[str]()
+    with unplugged(store, elsewhere, tmp_path / "unplugged", said) as mirror:
         for step in (11, 12, 13):
             filled(store.folder, step)
             mirror.offer(step)
@@ -271,11 +279,8 @@ def test_the_end_names_the_checkpoint_a_mirror_lacks(
     tmp_path: Path, elsewhere: Path, during_training: bool
 ):
     store = filled(tmp_path / "here" / "run", 10)
-    said = []
-    with mirrored(store, str(elsewhere), newest, said.append) as mirror:
-        assert mirror
-        wait_for((elsewhere / "run/step-000000010/manifest.json").exists)
-        elsewhere.rename(tmp_path / "unplugged")
+    said = list[str]()
+    with unplugged(store, elsewhere, tmp_path / "unplugged", said) as mirror:
         filled(store.folder, 11)
         if during_training:
             mirror.offer(11)
@@ -295,7 +300,7 @@ def test_the_end_waits_for_a_slow_mirror_but_not_forever(
     end = threading.Event()
     monkeypatch.setattr(Mirror, "copy", lambda *_: end.wait(60))
     store = CheckpointStore(tmp_path / "here" / "run")
-    said = []
+    said = list[str]()
     with mirrored(store, str(elsewhere), newest, said.append) as mirror:
         assert mirror
         mirror.offer(10)
