@@ -195,18 +195,19 @@ def find_runs(root: Path, *, commits: int) -> "pd.DataFrame":
     return pd.DataFrame(rows, columns=COLUMNS).astype(dict.fromkeys(COUNTS, "Int64"))
 
 
-def _entries(root: Path, revs: Sequence[str], *, tries: int = TRIES) -> list[dict[str, Any]]:
+def _entries(root: Path, revs: Sequence[str]) -> list[dict[str, Any]]:
     """What DVC shows of these commits, their experiments and the workspace."""
     from dvc.api import exp_show
     from dvc.exceptions import DvcException
 
-    try:
-        return exp_show(str(root), revs=list(revs))
-    except (DvcException, OSError) as error:
-        if tries == 1 or not _is_of_copy(error):
-            raise
+    for _ in range(TRIES - 1):
+        try:
+            return exp_show(str(root), revs=list(revs))
+        except (DvcException, OSError) as error:
+            if not _is_of_copy(error):
+                raise
         time.sleep(MOMENT)
-        return _entries(root, revs, tries=tries - 1)
+    return exp_show(str(root), revs=list(revs))
 
 
 def _is_of_copy(error: Exception) -> bool:
