@@ -17,8 +17,8 @@ from tokenmill.evaluation.prompts import (
     MOST_OPENINGS,
     MOST_PROMPTS,
     EvaluateParams,
-    Opening,
     Place,
+    Prompt,
     PromptParams,
     chosen_prompts,
     encode_prompts,
@@ -103,9 +103,10 @@ def test_what_clean_leaves_nothing_of_is_refused(tokenizer: TextTokenizer, expec
 # --- which prompts
 
 
-def chosen(raw: Path, tokenizer: TextTokenizer) -> list[PromptParams]:
+def chosen(raw: Path, tokenizer: TextTokenizer) -> list[Question]:
     params = EvaluateParams(prompts="auto", max_new_tokens=3, temperature=1.0, top_k=1, seed=0)
-    return list(chosen_prompts(params, raw, raw, tokenizer, context_length=9))
+    found = chosen_prompts(params, raw, raw, tokenizer, context_length=9, mode="balanced")
+    return [prompt.question for prompt in found]
 
 
 def write_prompts(folder: Path, text: str) -> Path:
@@ -118,8 +119,8 @@ def test_auto_takes_the_prompts_beside_the_raw_text(tmp_path: Path, tokenizer: T
         tmp_path, "prompts:\n- {user: one?, expect: two, mark: held_out}\n- text: one\n"
     )
     assert chosen(raw, tokenizer) == [
-        PromptParams(user="one?", expect="two", mark="held_out"),
-        PromptParams(text="one"),
+        Question(prompt="one?", expect="two", left_out="", mark="held_out"),
+        Question(prompt="one", expect=None, left_out="", kind="text"),
     ]
 
 
@@ -167,7 +168,7 @@ def of(
     context_length: int = 64,
     length: int = 16,
     kind: TokenizerType = "char",
-) -> list[Opening]:
+) -> list[Prompt]:
     """The prompts from `texts` as validation text."""
     tokenizer = make_tokenizer_file(folder, kind, [*texts, "word " * 40])
     clean = write_clean(folder / "both", ["word " * 40, *texts])
@@ -183,47 +184,56 @@ def of(
     return openings(folder / "tokens", reader, context_length=context_length, max_new_tokens=length)
 
 
+COUNT = Question(prompt="count?", expect=None, left_out="", truth="one two")
+
+
 def test_conversation_is_asked_its_first_question(tmp_path: Path):
-    assert of(tmp_path, [CHAT]) == [Opening(user="count?", truth="one two")]
+    [found] = of(tmp_path, [CHAT])
+    assert found.question == COUNT
+    reader = read_tokenizer(tmp_path / "tokenizer.json")
+    assert found.ids == reader.encode_document(chat_prompt([("user", "count?")]))
+    assert found.ends_with_turn
 
 
 def test_only_conversations_have_a_first_question(tokenizer: TextTokenizer):
     texts = [Document("the cat sat"), CHAT]
-    assert first_questions(texts, tokenizer, context_length=64, max_new_tokens=16) == [
-        Opening(user="count?", truth="one two")
-    ]
+    [found] = first_questions(texts, tokenizer, context_length=64, max_new_tokens=16)
+    assert found.question == COUNT
 
 
 def test_system_message_stays_before_the_question(tmp_path: Path):
-    assert of(tmp_path, [SYSTEM]) == [
-        Opening(
-            text="System: Be terse.\nUser: count?\nAssistant:",
-            truth="one two",
-            document=chat_prompt([("system", "Be terse."), ("user", "count?")]),
-        )
-    ]
+    [found] = of(tmp_path, [SYSTEM])
+    shown = "System: Be terse.\nUser: count?\nAssistant:"
+    assert found.question == COUNT.model_copy(update={"prompt": shown, "kind": "text"})
+    whole = chat_prompt([("system", "Be terse."), ("user", "count?")])
+    assert found.ids == read_tokenizer(tmp_path / "tokenizer.json").encode_document(whole)
+    assert found.ends_with_turn
 
 
 def test_text_begins_with_whole_words_and_the_true_text_follows(tmp_path: Path):
     [opening] = of(tmp_path, [PROSE])
-    assert opening.text == "the cat sat on the mat and the dog lay by"
-    assert opening.truth == "the door until"
+    assert opening.question.prompt == "the cat sat on the mat and the dog lay by"
+    assert opening.question.truth == "the door until"
+    assert not opening.ends_with_turn
 
 
 def test_question_beyond_the_context_is_only_begun(tmp_path: Path):
     [opening] = of(tmp_path, [CHAT], context_length=8)
-    assert opening.user is None
-    assert opening.document == START["user"] + "cou"
-    assert (opening.text, opening.truth) == ("User: cou", "nt?")
+    begun = Document(START["user"] + "cou")
+    assert opening.ids == read_tokenizer(tmp_path / "tokenizer.json").encode_document(begun)
+    assert opening.ends_with_turn
+    asked = opening.question
+    assert (asked.kind, asked.prompt, asked.truth) == ("text", "User: cou", "nt?")
 
 
 def test_long_text_is_opened_at_even_distances_at_words(tmp_path: Path):
     words = [f"w{number}" for number in range(400)]
     found = of(tmp_path, ["word " * 100, " ".join(words)], length=4)
     assert len(found) == MOST_OPENINGS
-    numbers = [int(opening.text.split()[0][1:]) for opening in found[1:] if opening.text]
+    texts = [opening.question.prompt for opening in found[1:]]
+    numbers = [int(text.split()[0][1:]) for text in texts]
     assert numbers == sorted(set(numbers))
-    assert all(opening.text in " ".join(words) for opening in found[1:] if opening.text)
+    assert all(text in " ".join(words) for text in texts)
 
 
 LINES = "".join(f"Zeile {i}: grün, blau und süß sind {i * 7919 % 101} Töne.\n" for i in range(300))
@@ -253,7 +263,7 @@ def test_every_tokenizer_and_context_is_asked_the_same(tmp_path: Path, texts: li
         folder = tmp_path / f"{kind}-{context_length}"
         folder.mkdir()
         found = of(folder, texts, context_length=context_length, length=5, kind=kind)
-        asked.append([(one.user, one.text) for one in found])
+        asked.append([(one.question.kind, one.question.prompt) for one in found])
     assert asked[0] == asked[1] == asked[2]
     assert len(asked[0]) >= min(len(texts), MOST_OPENINGS) > 0
 

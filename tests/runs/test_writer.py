@@ -10,8 +10,8 @@ import pytest
 
 from tests.evaluation.trained import ANSWER, make_tokenizer_file, train_a_model
 from tokenmill.core.errors import UserError
-from tokenmill.evaluation.evaluate import answer, encode_prompts
-from tokenmill.evaluation.prompts import EvaluateParams, PromptParams
+from tokenmill.evaluation.evaluate import answer
+from tokenmill.evaluation.prompts import EvaluateParams, PromptParams, encode_prompts
 from tokenmill.evaluation.sampling import Sampling
 from tokenmill.formats.chat import Document
 from tokenmill.runs.find import FoundModel

@@ -303,7 +303,7 @@ def newest_answers(project: Path, weights: Path, tokenizer_file: Path) -> list[t
 
     from tokenmill.core.params import PARAMS_FILE, load
     from tokenmill.evaluation.evaluate import continuation
-    from tokenmill.evaluation.prompts import EvaluateSections, chosen_prompts, encode_prompts
+    from tokenmill.evaluation.prompts import EvaluateSections, chosen_prompts
     from tokenmill.evaluation.sampling import Sampling
     from tokenmill.formats.raw_text import raw_text
     from tokenmill.formats.tokenizer import read_tokenizer
@@ -313,11 +313,14 @@ def newest_answers(project: Path, weights: Path, tokenizer_file: Path) -> list[t
     params = load(EvaluateSections, project / PARAMS_FILE)
     tokenizer = read_tokenizer(tokenizer_file)
     model = load_model(weights)
-    context = model.config.context_length
-    raw = raw_text(params.data.raw, project)
-    tokens = project / paths.TOKENS
-    chosen = chosen_prompts(params.evaluate, raw, tokens, tokenizer, context_length=context)
-    prompts = encode_prompts(chosen, tokenizer, context_length=context, mode=params.clean.mode)
+    prompts = chosen_prompts(
+        params.evaluate,
+        raw_text(params.data.raw, project),
+        project / paths.TOKENS,
+        tokenizer,
+        context_length=model.config.context_length,
+        mode=params.clean.mode,
+    )
     sampling = Sampling(max_new_tokens=params.evaluate.max_new_tokens)
     return [
         (prompt.question.prompt, continuation(model, tokenizer, prompt, sampling)[0])

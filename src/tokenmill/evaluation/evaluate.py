@@ -19,7 +19,6 @@ from tokenmill.evaluation.prompts import (
     EvaluateParams,
     Prompt,
     chosen_prompts,
-    encode_prompts,
     first_questions,
 )
 from tokenmill.evaluation.results import Answer, EpochResult, Evaluation, Question
@@ -99,8 +98,9 @@ def evaluate(
         "val": val.ids,
     }
     context_length = manifest.model.context_length
-    entries = chosen_prompts(params, raw, tokens, tokenizer, context_length=context_length)
-    prompts = encode_prompts(entries, tokenizer, context_length=context_length, mode=mode)
+    prompts = chosen_prompts(
+        params, raw, tokens, tokenizer, context_length=context_length, mode=mode
+    )
     documents = MeasuredDocuments(val, tokenizer, metadata.sources("val"))
     results = []
     with Progress("evaluate", manifest.epochs, "epoch") as progress:
@@ -204,11 +204,9 @@ def ask_held_out(
     for manifest in manifests.values():
         manifest.check_tokenizer(tokenizer.sha256, str(tokenizer_file))
     context_length = manifests[tuned].model.context_length
-    questions = first_questions(
+    prompts = first_questions(
         chats, tokenizer, context_length=context_length, max_new_tokens=params.max_new_tokens
     )
-    # `finetune` has cleaned the chats
-    prompts = encode_prompts(questions, tokenizer, context_length=context_length, mode="none")
 
     def answers(models: Path) -> list[Answer]:
         compute = choose_compute(device, manifests[models].train.precision)

@@ -150,16 +150,6 @@ class PromptsFile(Section):
     prompts: list[PromptParams]
 
 
-class Opening(PromptParams):
-    """A prompt from held-out text."""
-
-    truth: str
-    """The text that follows in the document, as far as the model may write."""
-
-    document: Document | None = None
-    """A conversation up to the point where the model writes. `text` has it in a form for people."""
-
-
 @dataclass(frozen=True)
 class Prompt:
     """A prompt in the form that the model reads."""
@@ -177,15 +167,16 @@ def chosen_prompts(
     tokenizer: TextTokenizer,
     *,
     context_length: int,
-) -> Sequence[PromptParams]:
-    """The prompts that `evaluate.prompts` chooses; `tokens` is the folder data/tokens."""
-    if params.prompts != "auto":
-        return params.prompts
-    if (prompts := prompts_beside(raw)) is not None:
-        return prompts
-    return openings(
-        tokens, tokenizer, context_length=context_length, max_new_tokens=params.max_new_tokens
-    )
+    mode: Mode,
+) -> list[Prompt]:
+    """The prompts that `evaluate.prompts` chooses; `tokens` is the folder data/tokens. See
+    `encode_prompts`."""
+    entries = prompts_beside(raw) if params.prompts == "auto" else params.prompts
+    if entries is None:
+        return openings(
+            tokens, tokenizer, context_length=context_length, max_new_tokens=params.max_new_tokens
+        )
+    return encode_prompts(entries, tokenizer, context_length=context_length, mode=mode)
 
 
 def prompts_beside(raw: Raw) -> list[PromptParams] | None:
@@ -233,16 +224,12 @@ def encode_prompts(
     prepared = []
     for number, entry in enumerate(prompts, start=1):
         written = normalized(entry, mode)
-        document = _conversation(written)
-        text = plain(document or written.text or "")
-        unknown = tokenizer.unknown(text)
-        ids = (
-            tokenizer.encode(tokenizer.known(text))
-            if document is None
-            else tokenizer.encode_document(
-                Document(document.translate(str.maketrans("", "", unknown)))
-            )
-        )
+        document = Document(plain(written.text or ""))
+        if written.user is not None:
+            document = chat_prompt([("user", written.user)])
+        unknown = tokenizer.unknown(plain(document))
+        known = Document(document.translate(str.maketrans("", "", unknown)))
+        ids = tokenizer.encode_document(known)
         if not 0 < len(ids) <= context_length:
             raise UserError(
                 f"prompt {number} ({shortened(entry.user or entry.text or '', 40)}), of "
@@ -255,9 +242,8 @@ def encode_prompts(
             left_out=unknown,
             kind="text" if entry.user is None else "user",
             mark=entry.mark,
-            truth=entry.truth if isinstance(entry, Opening) else None,
         )
-        prepared.append(Prompt(question, ids, ends_with_turn=document is not None))
+        prepared.append(Prompt(question, ids, ends_with_turn=entry.user is not None))
     return prepared
 
 
@@ -280,18 +266,11 @@ def normalized(entry: PromptParams, mode: Mode) -> PromptParams:
     return entry.model_copy(update=written)
 
 
-def _conversation(entry: PromptParams) -> Document | None:
-    """The conversation that the model continues; None if the prompt is a text."""
-    if entry.user is not None:
-        return chat_prompt([("user", entry.user)])
-    return entry.document if isinstance(entry, Opening) else None
-
-
 def openings(
     tokens: Path, tokenizer: TextTokenizer, *, context_length: int, max_new_tokens: int
-) -> list[Opening]:
+) -> list[Prompt]:
     """At most MOST_OPENINGS prompts, evenly spread over the validation text in `tokens` and always
-    the same."""
+    the same. Each has as its truth what follows in the document, as far as the model may write."""
     found = []
     ids = open_tokens(tokens, "val")
     spelled = token_bytes(tokenizer)
@@ -314,7 +293,7 @@ def openings(
 
 def first_questions(
     chats: Sequence[Document], tokenizer: TextTokenizer, *, context_length: int, max_new_tokens: int
-) -> list[Opening]:
+) -> list[Prompt]:
     """The first question of each conversation with its answer. Texts that are no conversation are
     left out."""
     found = (_first_question(text, tokenizer, context_length, max_new_tokens) for text in chats)
@@ -402,26 +381,26 @@ def _from_line(text: str) -> str:
 
 def _first_question(
     text: Document, tokenizer: TextTokenizer, context_length: int, most: int
-) -> Opening | None:
+) -> Prompt | None:
     """The first question of a conversation with its answer; None if the text is no conversation, or
     the question is too long."""
     turns = EXCHANGE.match(text)
     if not turns:
         return None
     before = Document(text[: turns.start("answer")])
-    if len(tokenizer.encode_document(before)) > context_length:
+    ids = tokenizer.encode_document(before)
+    if len(ids) > context_length:
         return None
     truth = _first_tokens(Document(turns["answer"]), tokenizer, most).strip()
-    return (
-        Opening(text=readable(before), truth=truth, document=before)
-        if turns["before"]
-        else Opening(user=turns["question"], truth=truth)
-    )
+    question = _held_out(turns["question"], truth, kind="user")
+    if turns["before"]:
+        question = _held_out(readable(before), truth, kind="text")
+    return Prompt(question, ids, ends_with_turn=True)
 
 
 def _beginning(
     text: Document, tokenizer: TextTokenizer, context_length: int, most: int
-) -> Opening | None:
+) -> Prompt | None:
     """The beginning of a text, cut after a word; None if nothing is left to follow.
 
     A beginning that does not fit the context is cut to half of the context.
@@ -440,7 +419,13 @@ def _beginning(
     follows = readable(_first_tokens(rest, tokenizer, most)).strip()
     if not (shown.strip() and follows):
         return None
-    return Opening(text=shown, truth=follows, document=opening if is_chat else None)
+    question = _held_out(shown, follows, kind="text")
+    return Prompt(question, tokenizer.encode_document(opening), ends_with_turn=is_chat)
+
+
+def _held_out(prompt: str, truth: str, *, kind: Literal["user", "text"]) -> Question:
+    """A prompt from held-out text, to which any answer will do."""
+    return Question(prompt=prompt, expect=None, left_out="", kind=kind, truth=truth)
 
 
 def _first_tokens(text: Document, tokenizer: TextTokenizer, count: int) -> Document:
