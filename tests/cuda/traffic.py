@@ -235,17 +235,17 @@ def update(architecture: str, layers: int, precision: torch.dtype) -> None:
         return run
 
     with torch.device("cuda", 0):
-        hidden = [
+        hidden: list[Tensor] = [
             p
             for name, p in ours(architecture, layers).named_parameters()
             if is_hidden_matrix(name, p)
         ]
-        muon = Muon(hidden, lr=0.0, weight_decay=0.1, precision=precision, compiler=compiled)
-        muon.param_groups[0] |= {"lr": torch.zeros(()), "momentum": torch.zeros(())}
-        muon.found_inf = muon.grad_scale = torch.ones(())
+        kept = {p: {"momentum_buffer": torch.zeros_like(p)} for p in hidden}
         for parameter in hidden:
             parameter.grad = torch.zeros_like(parameter)
-        muon.step()
+        muon = Muon(precision, decay=0.1, compiler=compiled)
+        rates = {"lr": torch.zeros(()), "momentum": torch.zeros(())}
+        muon.update(hidden, kept, rates, torch.ones(()), torch.ones(()))
 
 
 def ours(architecture: str, layers: int) -> nn.Module:

@@ -2,6 +2,7 @@
 that it belongs to what a run continues from."""
 
 import shutil
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -12,13 +13,13 @@ import torch
 from torch import Tensor
 
 from tests.training.test_early_stopping import target_of, weights
-from tests.training.tiny import CPU, digest, run, write_tokens
+from tests.training.tiny import CPU, digest, model_config, run, train_params, write_tokens
 from tokenmill.formats.token_file import open_tokens
-from tokenmill.model.gpt import GPT
+from tokenmill.model.gpt import GPT, build
 from tokenmill.model.huggingface import load_model
 from tokenmill.model.sequences import WholeText, mean_loss
 from tokenmill.training import loop
-from tokenmill.training.averaging import WeightAverage
+from tokenmill.training.optimizer import Optimizer
 from tokenmill.training.step import StepResult, train_step
 
 POWER = 3.0
@@ -90,23 +91,25 @@ def test_two_averaged_epochs_and_two_more_are_four(
 
 @pytest.mark.parametrize("repeats", [False, True])
 def test_an_average_moves_and_changes_places(repeats: bool):
-    values = [torch.zeros(3), torch.ones(2)]
-    average = WeightAverage(values, repeats=repeats)
-    own, averaged = ([torch.full((3,), value), torch.ones(2)] for value in (8.0, 2.0))
-    values[0] += 8.0
-    average.set_weight(0.25)
-    average.add(unless=torch.tensor(data=False))
-    assert_equal(average.values, averaged)
-    average.add(unless=torch.tensor(data=True))
-    assert_equal(average.values, averaged)
-    with average.exchanged():
-        assert_equal(values, averaged)
-    assert_equal(values, own)
-    assert_equal(average.values, averaged)
+    model = build(model_config(architecture="gpt2"), seed=0)
+    for parameter in model.parameters():
+        torch.nn.init.zeros_(parameter)
+    optimizer = Optimizer(model, train_params(average_power=1.0), CPU, repeats=repeats)
+    for parameter in model.parameters():
+        torch.nn.init.constant_(parameter, 8.0)
+    optimizer.set_rates(0.0, average=0.25)
+    optimizer._move_average(unless=torch.tensor(data=False))
+    assert_all(optimizer._averages(), 2.0)
+    optimizer._move_average(unless=torch.tensor(data=True))
+    assert_all(optimizer._averages(), 2.0)
+    with optimizer.averaged():
+        assert_all(model.parameters(), 2.0)
+    assert_all(model.parameters(), 8.0)
+    assert_all(optimizer._averages(), 2.0)
 
 
-def assert_equal(found: list[Tensor], expected: list[Tensor]) -> None:
-    assert all(torch.equal(a, b) for a, b in zip(found, expected, strict=True))
+def assert_all(tensors: Iterable[Tensor], value: float) -> None:
+    assert {number for tensor in tensors for number in tensor.unique().tolist()} == {value}
 
 
 @pytest.fixture(scope="module")

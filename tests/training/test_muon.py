@@ -24,6 +24,14 @@ def matrices(seed: int) -> list[Tensor]:
     return [torch.randn(shape, generator=draws) for shape in SHAPES]
 
 
+def trainable() -> list[Tensor]:
+    return [torch.nn.Parameter(matrix) for matrix in matrices(0)]
+
+
+def no_means(parameters: list[Tensor]) -> dict[Tensor, dict[str, Tensor]]:
+    return {p: {"momentum_buffer": torch.zeros_like(p)} for p in parameters}
+
+
 def test_momentum_rises_to_its_value():
     assert [momentum_at(step) for step in (0, 150, 300, 10**6)] == pytest.approx(
         [0.85, 0.90, 0.95, 0.95]
@@ -36,10 +44,10 @@ def test_with_its_coefficients_the_updates_are_those_of_pytorch(
     decay: float, momentum: float, precision: torch.dtype, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(optimizer_module, "POLAR_EXPRESS", PYTORCHS)
-    ours = [torch.nn.Parameter(matrix) for matrix in matrices(0)]
+    ours = trainable()
     theirs = copy.deepcopy(ours)
-    muon = Muon(ours, lr=0.02, weight_decay=decay, precision=precision)
-    muon.param_groups[0]["momentum"] = momentum
+    muon = Muon(precision, decay=decay)
+    means = no_means(ours)
     torchs = torch.optim.Muon(
         theirs, lr=0.02, weight_decay=decay, momentum=momentum, adjust_lr_fn="match_rms_adamw"
     )
@@ -47,7 +55,7 @@ def test_with_its_coefficients_the_updates_are_those_of_pytorch(
         for mine, other, gradient in zip(ours, theirs, matrices(step), strict=True):
             mine.grad = gradient.clone()
             other.grad = gradient.clone()
-        muon.step()
+        muon.update(ours, means, {"lr": 0.02, "momentum": momentum}, torch.ones(()), None)
         torchs.step()
         for mine, other, start in zip(ours, theirs, matrices(0), strict=True):
             # Theirs iterates in bfloat16
@@ -56,26 +64,20 @@ def test_with_its_coefficients_the_updates_are_those_of_pytorch(
 
 
 def test_compiled_with_tensors_for_rates_it_does_the_same():
-    ours = [torch.nn.Parameter(matrix) for matrix in matrices(0)]
+    ours = trainable()
     theirs = copy.deepcopy(ours)
-    rates = {"lr": 0.02, "weight_decay": 0.1, "precision": torch.float32}
-    plain = Muon(ours, **rates)
-    compiled = Muon(
-        theirs, **rates, compiler=partial(torch.compile, dynamic=False, backend="aot_eager")
-    )
+    compiler = partial(torch.compile, dynamic=False, backend="aot_eager")
+    plain = Muon(torch.float32, decay=0.1)
+    compiled = Muon(torch.float32, decay=0.1, compiler=compiler)
+    means, other_means = no_means(ours), no_means(theirs)
     for step in (1, 2):
         for mine, other, gradient in zip(ours, theirs, matrices(step), strict=True):
             mine.grad = gradient.clone()
             other.grad = gradient.clone()
-        plain.param_groups[0] |= {"lr": 0.02 / step, "momentum": 0.8 + step / 10}
-        compiled.param_groups[0] |= {
-            "lr": torch.tensor(0.02 / step),
-            "momentum": torch.tensor(0.8 + step / 10),
-        }
-        for muon in (plain, compiled):
-            muon.grad_scale = torch.tensor(2.0)
-            muon.found_inf = torch.zeros(())
-            muon.step()
+        rates = {"lr": 0.02 / step, "momentum": 0.8 + step / 10}
+        in_tensors = {name: torch.tensor(rate) for name, rate in rates.items()}
+        plain.update(ours, means, rates, torch.tensor(2.0), torch.zeros(()))
+        compiled.update(theirs, other_means, in_tensors, torch.tensor(2.0), torch.zeros(()))
     for mine, other in zip(ours, theirs, strict=True):
         torch.testing.assert_close(other, mine, rtol=0, atol=1e-5)
 
@@ -91,9 +93,7 @@ def test_processes_share_the_matrices(count: int, size: int):
 
     for rank in range(size):
         group: Any = SimpleNamespace(rank=rank, size=size, all_gather=all_gather)
-        Muon(
-            [x[0]], lr=0.1, weight_decay=0.0, precision=torch.float32, group=group
-        )._orthogonal_by_all(x)
+        Muon(torch.float32, decay=0.0, group=group)._orthogonal_by_all(x)
     assert max(map(len, parts)) == math.ceil(count / size)
     torch.testing.assert_close(torch.cat(parts), orthogonal(x, torch.float32))
 
@@ -140,17 +140,18 @@ def test_the_short_way_ends_where_the_iteration_does(columns: int, smallest: flo
 
 
 def test_nothing_changes_where_a_gradient_is_not_finite():
-    ours = [torch.nn.Parameter(matrix) for matrix in matrices(0)]
-    muon = Muon(ours, lr=0.02, weight_decay=0.1, precision=torch.float32)
+    ours = trainable()
+    muon = Muon(torch.float32, decay=0.1)
+    kept = no_means(ours)
+    rates = {"lr": 0.02, "momentum": 0.95}
     for mine, gradient in zip(ours, matrices(1), strict=True):
         mine.grad = gradient
-    muon.step()
+    muon.update(ours, kept, rates, torch.ones(()), None)
     before = [parameter.detach().clone() for parameter in ours]
-    means = [muon.state[parameter]["momentum_buffer"].clone() for parameter in ours]
-    muon.found_inf = torch.ones(())
+    means = [kept[parameter]["momentum_buffer"].clone() for parameter in ours]
     for mine in ours:
         mine.grad = torch.full_like(mine, torch.inf)
-    muon.step()
+    muon.update(ours, kept, rates, torch.ones(()), torch.ones(()))
     for mine, weight, mean in zip(ours, before, means, strict=True):
         assert torch.equal(mine, weight)
-        assert torch.equal(muon.state[mine]["momentum_buffer"], mean)
+        assert torch.equal(kept[mine]["momentum_buffer"], mean)

@@ -13,8 +13,8 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from tests.training.tiny import CPU, VOCABULARY, model_config, train_params
 from tokenmill.model.config import Architecture
 from tokenmill.model.device import Compute
-from tokenmill.model.gpt import GPT, build
-from tokenmill.training.optimizer import AdamW, Muon, Optimizer, _update
+from tokenmill.model.gpt import GPT, build, empty_model
+from tokenmill.training.optimizer import AdamW, Muon, Optimizer, adamw
 from tokenmill.training.params import OPTIMIZERS
 
 ONE = torch.ones(())
@@ -66,18 +66,22 @@ def test_decay_touches_matrices_and_with_muon_hidden_ones_only(architecture: str
 
 def test_muon_takes_the_hidden_matrices_and_adamw_the_rest():
     _, optim = made("gpt2", "muon")
-    adamw, muon = (
-        {optim._names[p] for g in part.param_groups for p in g["params"]}
-        for part in optim._optimizers
+    by_muon, by_adamw = (
+        {
+            optim._names[p]
+            for rule, parameters in optim._by_rule.items()
+            if isinstance(rule, kind)
+            for p in parameters
+        }
+        for kind in (Muon, AdamW)
     )
-    assert isinstance(optim._optimizers[1], Muon)
-    assert muon == {
+    assert by_muon == {
         n
-        for n in adamw | muon
+        for n in by_adamw | by_muon
         if n.startswith("blocks.") and n.endswith("weight") and "norm" not in n
     }
-    assert not muon & adamw
-    assert {"tokens.weight", "positions.weight", "head.weight", "norm.weight"} <= adamw
+    assert not by_muon & by_adamw
+    assert {"tokens.weight", "positions.weight", "head.weight", "norm.weight"} <= by_adamw
 
 
 def test_adamw_is_pytorchs():
@@ -110,14 +114,16 @@ def test_a_device_that_ignores_the_scale_gets_clipped_gradients(monkeypatch: pyt
     model, optim = made("gpt2", "adamw")
     other, theirs = made("gpt2", "adamw")
     step(model, optim, 0)
-    monkeypatch.setattr("tokenmill.training.optimizer.DIVIDES_IN_STEP", ())
-    fused = AdamW._fused_step
-    scales: list[object] = []
-    monkeypatch.setattr(
-        AdamW, "_fused_step", lambda self: (scales.append(self.grad_scale), fused(self))
-    )
+    monkeypatch.setattr("tokenmill.training.optimizer.DIVIDE_IN_STEP", ())
+    scales = set[object]()
+
+    def noting(*tensors: list[Tensor], grad_scale: object, **options: object) -> None:
+        scales.add(grad_scale)
+        adamw(*tensors, grad_scale=grad_scale, **options)  # type: ignore[arg-type]
+
+    monkeypatch.setattr("tokenmill.training.optimizer.adamw", noting)
     step(other, theirs, 0)
-    assert scales == [None]
+    assert scales == {None}
     for ours, clipped in zip(model.parameters(), other.parameters(), strict=True):
         torch.testing.assert_close(ours, clipped)
 
@@ -132,17 +138,14 @@ def test_what_adamw_goes_on_from_lies_on_the_gpu():
     """One that computes nothing: fake tensors know where they lie."""
     gpu = torch.device("cuda", 0)
     with FakeTensorMode():
-        parameter = torch.nn.Parameter(torch.empty(3, 3, device=gpu))
-        optim = AdamW([{"params": [parameter], "weight_decay": 0.1}], lr=0.1, fused=True)
+        model = empty_model(model_config(architecture="gpt2"), "cuda")
+        optim = Optimizer(model, train_params(optimizer="adamw"), Compute(gpu, torch.float32))
         for _ in range(2):
-            parameter.grad = torch.empty_like(parameter)
-            optim.step()
-            assert {value.device for value in optim.state[parameter].values()} == {gpu}
-            saved = optim.state_dict()
-            saved["state"] = {
-                0: {name: torch.empty(value.shape) for name, value in saved["state"][0].items()}
-            }
-            optim.load_state_dict(saved)
+            for parameter in model.parameters():
+                parameter.grad = torch.empty_like(parameter)
+            optim._update(torch.ones((), device=gpu), unless=torch.zeros((), device=gpu))
+            assert {value.device for value in optim.state().values()} == {gpu}
+            optim.load({name: torch.empty(v.shape) for name, v in optim.state().items()})
 
 
 @pytest.mark.parametrize(
@@ -276,21 +279,24 @@ def test_what_is_not_finite_changes_nothing_then_or_later(
 
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
 @pytest.mark.parametrize("steps_before", [0, 2])
-def test_a_device_that_decides_for_itself_decides_the_same(optimizer: str, steps_before: int):
+def test_a_device_that_decides_for_itself_decides_the_same(
+    optimizer: str, steps_before: int, monkeypatch: pytest.MonkeyPatch
+):
     """The way of a GPU, which the optimizers can go on the CPU as well."""
     model, optim = made("modern", optimizer)
     other, waiting = made("modern", optimizer)
     for number in range(steps_before):
         step(model, optim, number)
         step(other, waiting, number)
+    for part in (optim, waiting):
+        part.set_rates(0.01)
     before = values(model)
     for verdict, gradient in ((True, math.nan), (False, 0.5), (True, math.inf), (False, -0.25)):
         for parameter in [*model.parameters(), *other.parameters()]:
             parameter.grad = torch.full_like(parameter, gradient)
-        for part, part_waiting in zip(optim._optimizers, waiting._optimizers, strict=True):
-            part.found_inf = torch.tensor(float(verdict))
-            part.step()
-            _update(part_waiting, unless=torch.tensor(verdict))
+        for part, devices in ((optim, ("cpu",)), (waiting, ())):
+            monkeypatch.setattr("tokenmill.training.optimizer.DECIDE_IN_STEP", devices)
+            part._update(ONE, unless=torch.tensor(verdict))
         assert_same_bits(values(model), values(other))
         assert verdict == all(
             torch.equal(values(model)[name], value) for name, value in before.items()

@@ -10,18 +10,17 @@ Axes: N matrices of one shape, R rows, C >= R columns; a taller matrix is transp
 # pyright: reportPrivateImportUsage=false
 # ruff: noqa: SLF001
 
-import inspect
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, zeros_like
+from torch.optim.adamw import adamw
 
 from tokenmill.model.device import Compute, multiplies_bfloat16
 from tokenmill.model.gpt import GPT, is_hidden_matrix
-from tokenmill.training.averaging import WeightAverage, lerp
 from tokenmill.training.distributed import (
     SINGLE,
     Group,
@@ -36,8 +35,6 @@ from tokenmill.training.params import TrainParams
 ROWS_DECAY = 10
 """How many times as much as a matrix the rows of pairs and triples of tokens decay. With less they
 learn by heart what many epochs repeat."""
-RATES = ("lr", "momentum")
-"""The options of the optimizers that change from step to step."""
 AVERAGE = "average"
 """The name of a parameter's average in the saved state."""
 MOMENTUM = 0.95
@@ -61,55 +58,69 @@ MAX_STACKED = 2**24
 MAX_STACKED_ON_GPU = 2**26
 """The most numbers that are stacked at a time on a GPU, which larger products keep busy: 256
 MiB."""
+DIVIDE_IN_STEP = ("cpu", "cuda")
+"""The devices whose fused AdamW divides by `scale`. The one for Apple GPUs accepts the argument and
+ignores it."""
+DECIDE_IN_STEP = ("cuda",)
+"""The devices that decide by themselves whether an update changes anything, so that the host does
+not wait for the answer."""
+
+Rates = Mapping[str, float | Tensor]
+"""What changes from step to step: `lr`, `momentum` and `average`."""
+Kept = Mapping[Tensor, dict[str, Tensor]]
+"""What is kept of each parameter: `step` is a number, all else has the parameter's shape."""
 
 
-class UnwrappedOptimizer(torch.optim.Optimizer):
-    """A torch Optimizer whose methods do not load PyTorch's compiler (1.5 seconds).
-
-    PyTorch wraps these methods in `torch._disable_dynamo`, which imports `torch._dynamo`. Nothing
-    here compiles a whole optimizer, so these are the methods without the wrapping. PyTorch's fused
-    optimizers read the two attributes below.
-    """
-
-    found_inf: Tensor | None = None
-    """A scalar tensor. If it is 1, the step changes nothing."""
-    grad_scale: Tensor | None = None
-    """A scalar tensor by which the step divides the gradients."""
-    keeps: tuple[str, ...]
-    """The names of what it keeps of each parameter: `step` is a number, all else has its shape."""
-
-    add_param_group = inspect.unwrap(torch.optim.Optimizer.add_param_group)
-    zero_grad = inspect.unwrap(torch.optim.Optimizer.zero_grad)
-    state_dict = inspect.unwrap(torch.optim.Optimizer.state_dict)
-    load_state_dict = inspect.unwrap(torch.optim.Optimizer.load_state_dict)
-
-
-DIVIDES_IN_STEP = ("cpu", "cuda")
-"""The devices whose fused AdamW divides by `grad_scale`. The one for Apple GPUs accepts the
-argument and ignores it."""
-
-
-class AdamW(UnwrappedOptimizer, torch.optim.AdamW):
-    """PyTorch's AdamW, which must be made with `fused=True`. Its step does not load the
-    compiler."""
+class AdamW:
+    """PyTorch's fused AdamW. The function is called, as the methods of its class load PyTorch's
+    compiler (1.5 seconds)."""
 
     keeps = ("step", "exp_avg", "exp_avg_sq")
-    _fused_step = inspect.unwrap(torch.optim.AdamW.step)
+    """The names of what it keeps of each parameter."""
+
+    def __init__(self, *, beta1: float, beta2: float, decay: float):
+        self._beta1 = beta1
+        self._beta2 = beta2
+        self._decay = decay
 
     @torch.no_grad()
-    def step(self, closure: None = None) -> None:  # type: ignore[override]  # noqa: ARG002 (PyTorch's signature)
-        """Update every parameter that has a gradient."""
-        if self.grad_scale is not None and self.grad_scale.device.type not in DIVIDES_IN_STEP:
-            gradients = [
-                p.grad for group in self.param_groups for p in group["params"] if p.grad is not None
-            ]
-            torch._foreach_div_(gradients, self.grad_scale)
-            self.grad_scale = None
-        self._fused_step()
+    def update(
+        self,
+        parameters: list[Tensor],
+        kept: Kept,
+        rates: Rates,
+        scale: Tensor,
+        found_inf: Tensor | None,
+    ) -> None:
+        """Update parameters from their gradients, which are divided by `scale`. If `found_inf` is
+        1, nothing changes."""
+        gradients = [p.grad for p in parameters if p.grad is not None]
+        divides = scale.device.type in DIVIDE_IN_STEP
+        if not divides:
+            torch._foreach_div_(gradients, scale)
+        steps, means, squares = ([kept[p][name] for p in parameters] for name in self.keeps)
+        adamw(
+            parameters,
+            gradients,
+            means,
+            squares,
+            [],
+            steps,
+            fused=True,
+            grad_scale=scale if divides else None,
+            found_inf=found_inf,
+            amsgrad=False,
+            beta1=self._beta1,
+            beta2=self._beta2,
+            lr=rates["lr"],
+            weight_decay=self._decay,
+            eps=1e-8,
+            maximize=False,
+        )
 
 
 class Optimizer:
-    """One or two PyTorch optimizers that step together and save their state by parameter name."""
+    """Updates each parameter by the rule for it, and saves by its name what is kept of it."""
 
     def __init__(
         self,
@@ -129,37 +140,36 @@ class Optimizer:
             repeats: whether a recorded update will be replayed, so that what changes must be in
                 tensors.
         """
-        learning = {n: p for n, p in model.named_parameters() if p.requires_grad}
         self.group = group
         self.max_norm = train.gradient_clip
         self._model = model
-        self._names: dict[Tensor, str] = {parameter: name for name, parameter in learning.items()}
-        has_muon = train.optimizer == "muon"
-        hidden = {n: p for n, p in learning.items() if has_muon and is_hidden_matrix(n, p)}
-        rest = {n: p for n, p in learning.items() if n not in hidden}
-        self._optimizers: list[UnwrappedOptimizer] = [
-            _adamw(rest, train, tables=model.ngram_tables, capturable=repeats)
-        ]
-        if hidden:
-            rounds = multiplies_bfloat16(compute.device) and not compute.exact_float32
-            precision = torch.bfloat16 if rounds else torch.float32
-            rates = {"lr": train.peak, "weight_decay": train.weight_decay}
-            muon = Muon(
-                hidden.values(), **rates, precision=precision, group=group, compiler=compiler
-            )
-            self._optimizers.append(muon)
-        self._average = (
-            WeightAverage(learning.values(), repeats=repeats) if train.averages else None
-        )
+        self._names: dict[Tensor, str] = {
+            p: name for name, p in model.named_parameters() if p.requires_grad
+        }
+        self.param_groups = [{"params": list(self._names)}]
+        """What PyTorch's loss scaler asks of an optimizer."""
+        self._kept: dict[Tensor, dict[str, Tensor]] = {
+            p: {AVERAGE: p.detach().clone()} if train.averages else {} for p in self._names
+        }
+        rounds = multiplies_bfloat16(compute.device) and not compute.exact_float32
+        precision = torch.bfloat16 if rounds else torch.float32
+        muon = Muon(precision, decay=train.weight_decay, group=group, compiler=compiler)
+        self._by_rule = _parameters_by_rule(self._names, train, muon, tables=model.ngram_tables)
         self._event: torch.Event | None = None
         self._scaler = torch.amp.GradScaler(
             compute.device.type, enabled=compute.precision == torch.float16
         )
         self._halted = torch.zeros((), dtype=torch.bool, device=compute.device)
-        self._rates = {
-            name: torch.zeros((), device=compute.device) for name in RATES if compiler or repeats
+        # Compiled code and recorded steps keep numbers constant
+        in_tensors = {
+            "lr": repeats or compiler is not None,
+            "momentum": repeats or compiler is not None,
+            "average": repeats and train.averages,
         }
-        """Rates in tensors, because compiled code and recorded steps keep numbers constant."""
+        self._rates: dict[str, float | Tensor] = {
+            name: torch.zeros((), device=compute.device) if is_tensor else 0.0
+            for name, is_tensor in in_tensors.items()
+        }
 
     def update_after(self, event: torch.Event | None) -> None:
         """Make the device's next update wait for an event, because what it changes is still being
@@ -172,8 +182,7 @@ class Optimizer:
 
     def norm(self) -> Tensor:
         """The gradient's global norm, a scalar."""
-        for optimizer in self._optimizers:
-            self._scaler.unscale_(optimizer)
+        self._scaler.unscale_(self)  # type: ignore[arg-type] (it asks for `param_groups` only)
         return full_tensor(
             torch.nn.utils.get_total_norm([p.grad for p in self._names if p.grad is not None])
         )
@@ -183,15 +192,9 @@ class Optimizer:
     ) -> None:
         """Set the rates of the next update: `momentum` is Muon's, and `average` the part by which
         the average of weights moves."""
-        rates: dict[str, Any] = {"lr": learning_rate, "momentum": momentum}
-        for name, tensor in self._rates.items():
-            tensor.fill_(rates[name])
-        rates |= self._rates
-        if self._average:
-            self._average.set_weight(average)
-        for optimizer in self._optimizers:
-            for group in optimizer.param_groups:
-                group.update({name: rate for name, rate in rates.items() if name in group})
+        for name, value in (("lr", learning_rate), ("momentum", momentum), ("average", average)):
+            rate = self._rates[name]
+            self._rates[name] = rate.fill_(value) if isinstance(rate, Tensor) else value
 
     def wait(self) -> None:
         """Make the device wait now for the event of `update_after`, as the next update does
@@ -212,27 +215,68 @@ class Optimizer:
         self.wait()
         overflow = ~norm.isfinite()
         self._halted |= ~loss.isfinite() if self.skips_overflow else overflow | ~loss.isfinite()
-        skip = self._halted | overflow
         shrink = (norm / self.max_norm).clamp(min=1)
-        for optimizer in self._optimizers:
-            optimizer.grad_scale = shrink
-            _update(optimizer, unless=skip)
+        self._update(shrink, unless=self._halted | overflow)
         self.forget_gradients()
         self._scaler.update()
-        if self._average:
-            self._average.add(unless=self._halted)
+        self._move_average(unless=self._halted)
         self._renew()
+
+    def _update(self, scale: Tensor, *, unless: Tensor) -> None:
+        """Update all parameters that have gradients, unless the scalar tensor `unless` is true."""
+        found_inf = unless.float() if unless.device.type in DECIDE_IN_STEP else None
+        if found_inf is None and unless:
+            return
+        for rule, parameters in self._by_rule.items():
+            ready = [p for p in parameters if p.grad is not None]
+            for p in ready:
+                if rule.keeps[0] not in self._kept[p]:
+                    self._kept[p] |= {
+                        key: torch.zeros((), device=p.device) if key == "step" else zeros_like(p)
+                        for key in rule.keeps
+                    }
+            if ready:
+                rule.update(ready, self._kept, self._rates, scale, found_inf)
+
+    @torch.no_grad()
+    def _move_average(self, *, unless: Tensor) -> None:
+        """Move the average of weights towards those of now, unless the scalar tensor `unless` is
+        true."""
+        averages = self._averages()
+        weight = self._rates["average"]
+        if not averages:
+            return
+        if unless.device.type in DECIDE_IN_STEP:
+            weight = weight * ~unless
+        elif unless:
+            return
+        lerp(averages, [p.detach() for p in self._names], weight)
+
+    def _averages(self) -> list[Tensor]:
+        """The average of each parameter; empty if the run keeps none."""
+        return [kept[AVERAGE] for kept in self._kept.values() if AVERAGE in kept]
 
     @contextmanager
     def averaged(self) -> Iterator[None]:
-        """Within this block the model has the average of its weights, if the run keeps one."""
-        if not self._average:
+        """Within this block the model has the average of its weights, if the run keeps one, and
+        afterwards its own, bit by bit."""
+        if not self._averages():
             yield
             return
         self.wait()
-        with self._average.exchanged():
-            self._renew()
+        self._exchange()
+        try:
             yield
+        finally:
+            self._exchange()
+
+    @torch.no_grad()
+    def _exchange(self) -> None:
+        """Let weights and averages change places."""
+        for parameter, average in zip(self._names, self._averages(), strict=True):
+            kept = parameter.clone()
+            parameter.copy_(average)
+            average.copy_(kept)
         self._renew()
 
     def _renew(self) -> None:
@@ -264,14 +308,8 @@ class Optimizer:
             f"{self._names[p]}/{key}": full_tensor_on_main(
                 value if is_sharded(value) or not self.group.shards else value.clone()
             )
-            for optimizer in self._optimizers
-            for p, entry in optimizer.state.items()
-            for key, value in entry.items()
-        }
-        averages = self._average.values if self._average else ()
-        tensors |= {
-            f"{name}/{AVERAGE}": full_tensor_on_main(value)
-            for name, value in zip(self._names.values(), averages, strict=False)
+            for p, kept in self._kept.items()
+            for key, value in kept.items()
         }
         return tensors | {
             f"/{key}": torch.tensor(value) for key, value in self._scaler.state_dict().items()
@@ -281,13 +319,13 @@ class Optimizer:
         """Whether these tensors have the names and shapes of those that `state` returns."""
         kept = {
             f"{self._names[p]}/{key}": torch.Size() if key == "step" else p.shape
-            for optimizer in self._optimizers
-            for group in optimizer.param_groups
-            for p in group["params"]
-            for key in optimizer.keeps
+            for rule, parameters in self._by_rule.items()
+            for p in parameters
+            for key in rule.keeps
         }
-        averages = self._names.items() if self._average else ()
-        others = {f"{name}/{AVERAGE}": p.shape for p, name in averages}
+        others = {
+            f"{self._names[p]}/{AVERAGE}": p.shape for p in self._kept if AVERAGE in self._kept[p]
+        }
         others |= dict.fromkeys((f"/{key}" for key in self._scaler.state_dict()), torch.Size())
         found = {name: tensor.shape for name, tensor in state.items()}
         # Before the first update that did not overflow there is nothing to keep
@@ -295,62 +333,39 @@ class Optimizer:
 
     def load(self, state: dict[str, Tensor]) -> None:
         """Load what `state` returned."""
-        by_name: dict[str, dict[str, Tensor]] = {}
+        parameters = {name: p for p, name in self._names.items()}
+        scaler = {}
         for full, value in state.items():
             name, _, key = full.rpartition("/")
-            by_name.setdefault(name, {})[key] = value
-        if scaler := by_name.pop("", None):
-            self._scaler.load_state_dict({key: value.item() for key, value in scaler.items()})
-        if self._average:
-            for (p, name), average in zip(self._names.items(), self._average.values, strict=True):
-                average.copy_(shard_like(by_name[name].pop(AVERAGE), p))
-        for optimizer in self._optimizers:
-            content = optimizer.state_dict()
-            order = [p for group in optimizer.param_groups for p in group["params"]]
-            content["state"] = {
-                i: {key: shard_like(value, p) for key, value in by_name[self._names[p]].items()}
-                for i, p in enumerate(order)
-                if self._names[p] in by_name
-            }
-            optimizer.load_state_dict(content)
+            if name:
+                p = parameters[name]
+                self._kept[p][key] = shard_like(value, p).to(p.device, p.dtype)
+            else:
+                scaler[key] = value.item()
+        if scaler:
+            self._scaler.load_state_dict(scaler)
 
 
-def _update(optimizer: UnwrappedOptimizer, *, unless: Tensor) -> None:
-    """Let one optimizer step unless the scalar tensor `unless` is true. The host does not wait for
-    its value."""
-    if unless.device.type == "cuda":
-        optimizer.found_inf = unless.float()
-        optimizer.step()
-    elif not unless:
-        optimizer.step()
-
-
-def _adamw(
-    parameters: dict[str, torch.nn.Parameter],
-    train: TrainParams,
-    *,
-    tables: tuple[str, ...],
-    capturable: bool,
-) -> AdamW:
-    """AdamW with weight decay on matrices only. Beside Muon none of them decays, because embeddings
-    and head should not. Only the `tables` of rows for pairs and triples of tokens always decay.
-
-    A `capturable` step can be recorded as a CUDA graph.
-    """
-    decay = train.weight_decay if train.optimizer == "adamw" else 0.0
-    others = [p for name, p in parameters.items() if name not in tables]
-    groups = [
-        {"params": [p for p in others if p.ndim >= 2], "weight_decay": decay},
-        {"params": [p for p in others if p.ndim < 2], "weight_decay": 0.0},
-        {
-            "params": [p for name, p in parameters.items() if name in tables],
-            "weight_decay": ROWS_DECAY * train.weight_decay,
-        },
-    ]
-    groups = [group for group in groups if group["params"]]
-    return AdamW(
-        groups, lr=train.peak, betas=(train.beta1, train.beta2), fused=True, capturable=capturable
+def _parameters_by_rule(
+    names: Mapping[Tensor, str], train: TrainParams, muon: "Muon", *, tables: tuple[str, ...]
+) -> "dict[AdamW | Muon, list[Tensor]]":
+    """The parameters by the rule that updates them. With AdamW only matrices decay. Beside Muon
+    none of its parameters does, because embeddings and head should not. Only the `tables` of rows
+    for pairs and triples of tokens always decay."""
+    plain, decaying, of_rows = (
+        AdamW(beta1=train.beta1, beta2=train.beta2, decay=factor * train.weight_decay)
+        for factor in (0, 1, ROWS_DECAY)
     )
+    found: dict[AdamW | Muon, list[Tensor]] = {plain: [], decaying: [], of_rows: [], muon: []}
+    for parameter, name in names.items():
+        if name in tables:
+            rule = of_rows
+        elif train.optimizer == "muon":
+            rule = muon if is_hidden_matrix(name, parameter) else plain
+        else:
+            rule = decaying if parameter.ndim >= 2 else plain
+        found[rule].append(parameter)
+    return found
 
 
 def momentum_at(step: int) -> float:
@@ -358,54 +373,55 @@ def momentum_at(step: int) -> float:
     return EARLY_MOMENTUM + (MOMENTUM - EARLY_MOMENTUM) * min(1.0, step / EARLY_STEPS)
 
 
-class Muon(UnwrappedOptimizer):
+class Muon:
     """Updates matrices by their orthogonalised mean gradient, with Nesterov momentum and decoupled
     weight decay.
 
     All matrices of one shape are updated together. PyTorch's own Muon takes one after another,
     which leaves a device idle if matrices are small; with its coefficients, updates are the same.
-    The processes of a group share the work: each orthogonalises its part of the matrices. A step
-    may overwrite the gradients.
+    The processes of a group share the work: each orthogonalises its part of the matrices.
     """
 
     keeps = ("momentum_buffer",)
 
     def __init__(
         self,
-        parameters: Iterable[Tensor],
-        *,
-        lr: float,
-        weight_decay: float,
         precision: torch.dtype,
+        *,
+        decay: float,
         group: Group = SINGLE,
         compiler: Callable[[Any], Any] | None = None,
     ):
         """Compute the iteration in `precision`: float32, or bfloat16 where the device multiplies it
         faster and float32 was not asked for by name."""
-        super().__init__(parameters, {"lr": lr, "weight_decay": weight_decay, "momentum": MOMENTUM})
         self._precision = precision
+        self._decay = decay
         self._group = group
         parts: tuple[Callable[..., Any], ...] = (_direction, orthogonal, _move)
         self._direction, self._orthogonal, self._move = map(compiler, parts) if compiler else parts
 
     @torch.no_grad()
-    def step(self, closure: None = None) -> None:  # type: ignore[override]  # noqa: ARG002 (PyTorch's signature)
-        """Update every matrix that has a gradient."""
-        keep = 1.0 if self.found_inf is None else 1.0 - self.found_inf
-        for group in self.param_groups:
-            for matrices in _group_by_shape(p for p in group["params"] if p.grad is not None):
-                gradients = [p.grad for p in matrices if p.grad is not None]
-                means = [self._mean(p) for p in matrices]
-                x_NRC = self._direction(
-                    gradients,
-                    means,
-                    momentum=group["momentum"],
-                    scale=self.grad_scale,
-                    found_inf=self.found_inf,
-                    precision=self._precision,
-                )
-                update_NRC = self._orthogonal_by_all(x_NRC)
-                self._move(matrices, update_NRC, group["lr"], group["weight_decay"], keep)
+    def update(
+        self,
+        parameters: list[Tensor],
+        kept: Kept,
+        rates: Rates,
+        scale: Tensor,
+        found_inf: Tensor | None,
+    ) -> None:
+        """Update matrices from their gradients, which may be overwritten; see `AdamW.update`."""
+        keep = 1.0 if found_inf is None else 1.0 - found_inf
+        for matrices in _group_by_shape(parameters):
+            x_NRC = self._direction(
+                [p.grad for p in matrices if p.grad is not None],
+                [kept[p]["momentum_buffer"] for p in matrices],
+                momentum=rates["momentum"],
+                scale=scale,
+                found_inf=found_inf,
+                precision=self._precision,
+            )
+            update_NRC = self._orthogonal_by_all(x_NRC)
+            self._move(matrices, update_NRC, rates["lr"], self._decay, keep)
 
     def _orthogonal_by_all(self, x_NRC: Tensor) -> Tensor:
         """`orthogonal` of all matrices (N, R, C), of which each process of the group computes its
@@ -416,12 +432,15 @@ class Muon(UnwrappedOptimizer):
             : len(x_NRC)
         ]
 
-    def _mean(self, matrix: Tensor) -> Tensor:
-        """The running mean of the matrix's gradient, under the name that PyTorch uses for it."""
-        state = self.state[matrix]
-        if not state:
-            state["momentum_buffer"] = torch.zeros_like(matrix)
-        return state["momentum_buffer"]
+
+def lerp(values: list[Tensor], towards: list[Tensor], weight: float | Tensor) -> None:
+    """Move `values` by the part `weight` of the way, in place."""
+    if not isinstance(weight, Tensor):
+        torch._foreach_lerp_(values, towards, weight)
+        return
+    ways = torch._foreach_sub(towards, values)
+    torch._foreach_mul_(ways, weight)
+    torch._foreach_add_(values, ways)
 
 
 def _direction(
@@ -429,7 +448,7 @@ def _direction(
     means: list[Tensor],
     *,
     momentum: float | Tensor,
-    scale: Tensor | None,
+    scale: Tensor,
     found_inf: Tensor | None,
     precision: torch.dtype,
 ) -> Tensor:
@@ -438,8 +457,7 @@ def _direction(
 
     Gradients are divided by `scale`. If `found_inf` is 1, the means stay as they are.
     """
-    if scale is not None:
-        gradients = list(torch._foreach_div(gradients, scale))
+    gradients = list(torch._foreach_div(gradients, scale))
     if found_inf is not None:  # averaged with itself, the mean stays exactly what it is
         bad = found_inf.bool()
         gradients = [torch.where(bad, mean, g) for mean, g in zip(means, gradients, strict=True)]
