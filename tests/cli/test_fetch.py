@@ -267,6 +267,12 @@ def test_a_password_stays_in_the_local_configuration_of_dvc(tmp_path: Path) -> N
     assert "SECRET" not in project.run("git", "log", "-p")
 
 
+@pytest.mark.usefixtures("here")
+def test_a_refusal_says_what_the_server_answered() -> None:
+    with serving(Locked) as address, pytest.raises(UserError, match="401"):
+        check_listing(f"{address}/x.txt")
+
+
 def test_a_fetch_removes_nothing_of_another(tmp_path: Path) -> None:
     """The other one, for which this process stands, begins while this one asks its server."""
     project = Project.new(tmp_path / "here")
@@ -288,6 +294,29 @@ def test_a_fetch_removes_nothing_of_another(tmp_path: Path) -> None:
         project.run(*fetch, check=False)
         assert other.exists()
         assert "killed" not in project.run(*fetch, check=False)
+
+
+@pytest.mark.parametrize(
+    ("files", "is_whole"),
+    [
+        ({"a.txt": "a text", "en/b.txt": "b text"}, True),
+    ],
+)
+def test_a_folder_comes_whole(files: dict[str, str], is_whole: bool, tmp_path: Path) -> None:
+    project = Project.new(tmp_path / "here", remote=True)
+    for name, text in files.items():
+        path = tmp_path / "remote/books" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    leftover = project.root / f"data/raw/.{'a' * 22}.tmp"
+    leftover.parent.mkdir(parents=True)
+    leftover.touch()
+    said = project.run(
+        *("python", "-m", "tokenmill", "fetch", "remote://beside/books"), check=is_whole
+    )
+    assert "Traceback" not in said
+    assert (project.root / "data/raw/books/a.txt").read_text() == files["a.txt"]
+    assert not leftover.exists()
 
 
 @pytest.mark.parametrize(

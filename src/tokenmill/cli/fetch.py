@@ -18,6 +18,7 @@ import shlex
 import shutil
 import sys
 from collections.abc import Iterator, Sequence
+from http import HTTPStatus
 from pathlib import Path, PurePosixPath
 from typing import Any
 from urllib.parse import unquote, urlsplit
@@ -91,10 +92,10 @@ def run(options: argparse.Namespace) -> None:
         for path in RAW.glob(".*.tmp"):
             if TEMPORARY.fullmatch(path.name):
                 remove(path)
+    say(f"dvc {shlex.join(command)}")
     if command[0] == "import-url":
         check_listing(options.address)
     RAW.mkdir(parents=True, exist_ok=True)
-    say(f"dvc {shlex.join(command)}")
     failed = 1
     try:
         failed = passed_on([sys.executable, "-P", "-m", "tokenmill.dvc_import", *command])
@@ -301,13 +302,16 @@ def check_listing(address: str) -> None:
 
     try:
         fs, root = parse_external_url(address, config=Config(".dvc"))
-        files: dict[str, Any] = (
-            fs.fs.find(root, detail=True) if fs.isdir(root) else {root: fs.info(root)}
+        found: Any = fs.fs.find(root, detail=True) if fs.isdir(root) else [root]
+        files: dict[str, Any] = (  # on this machine DVC finds names alone
+            found if isinstance(found, dict) else {name: fs.info(name) for name in found}
         )
-    except FileNotFoundError:
-        raise UserError(
-            f"{address} cannot be read: nothing is there, or no server answers."
-        ) from None
+    except FileNotFoundError as error:
+        cause = error.__cause__  # of which HTTP makes this error, whatever it is
+        reason = "nothing is there, or no server answers"
+        if cause and getattr(cause, "status", None) != HTTPStatus.NOT_FOUND:
+            reason = f"{type(cause).__name__}: {first_line(cause)}"
+        raise UserError(f"{address} cannot be read: {reason}.") from None
     except Exception as error:  # each kind of server has its own
         raise UserError(f"{address} cannot be read: {first_line(error)}.") from None
     for name, info in files.items():
