@@ -300,6 +300,8 @@ def test_a_fetch_removes_nothing_of_another(tmp_path: Path) -> None:
     ("files", "is_whole"),
     [
         ({"a.txt": "a text", "en/b.txt": "b text"}, True),
+        ({"a.txt": "a text", "en/.git/b.txt": "b text"}, False),
+        ({"a.txt": ""}, False),
     ],
 )
 def test_a_folder_comes_whole(files: dict[str, str], is_whole: bool, tmp_path: Path) -> None:

@@ -26,9 +26,10 @@ from urllib.parse import unquote, urlsplit
 from tokenmill.cli.main import Parser, file_name
 from tokenmill.core.errors import UserError, first_line
 from tokenmill.core.files import remove
+from tokenmill.core.params import read_yaml
 from tokenmill.display import passed_on, say
 from tokenmill.temporary import temporary_folder
-from tokenmill.words.units import masked, override, size
+from tokenmill.words.units import counted, masked, override, size
 
 EXAMPLES = """\
   tokenmill fetch hf://datasets/OWNER/NAME/data      a folder of a dataset, to data/raw/NAME
@@ -106,6 +107,7 @@ def run(options: argparse.Namespace) -> None:
                     remove(target)
     if failed:
         raise UserError(f"{options.address} was not fetched; DVC says above why.")
+    check_whole(target, record)
     say(f"to train on it: dvc exp run {override('data.raw', target.as_posix())}")
 
 
@@ -335,3 +337,23 @@ def check_listing(address: str) -> None:
         raise UserError(
             f"{address} takes {size(total)}, and {size(free)} are free here; make room."
         )
+
+
+def check_whole(target: Path, record: Path) -> None:
+    """Refuse a text that is empty, or not as large as DVC found it at its source.
+
+    Raises:
+        UserError: says how to remove it.
+    """
+    content = read_yaml(record, ("deps", "outs"))
+    source, here = content["deps"][0], content["outs"][0]
+    again = f"to fetch it again, `dvc remove --outs {record}` first"
+    if here.get("size") == 0:
+        raise UserError(f"{target} is empty, as it came; {again}.")
+    for name, unit in (("nfiles", "file"), ("size", "byte")):
+        listed, found = source.get(name), here.get(name)
+        if listed and found and listed != found:
+            raise UserError(
+                f"{target} has {counted(found, unit)}, and its source {listed:,}: something "
+                f"removed or changed some, or DVC leaves them out (.dvcignore, .git); {again}."
+            )
