@@ -10,11 +10,12 @@ SETTINGS = {
     "GIT_CONFIG_GLOBAL": str(HERE / "gitconfig"),
     "DVC_SYSTEM_CONFIG_DIR": str(HERE / "no_dvc_settings"),
     "DVC_GLOBAL_CONFIG_DIR": str(HERE / "no_dvc_settings"),
+    "DVC_NO_ANALYTICS": "1",
     "NO_PROXY": "127.0.0.1,localhost",
     "no_proxy": "127.0.0.1,localhost",
 }
-"""Nobody's signed commits, hooks or shared cache, for DVC's folder is not there; and servers on
-this machine are reached without a proxy."""
+"""Nobody's signed commits, hooks or shared cache, for DVC's folder is not there; no process that
+tells DVC's makers of each command; and servers on this machine are reached without a proxy."""
 
 LEFT_OUT = ("COLUMNS", "LINES", "PYTHONWARNINGS")
 """The size of a terminal, and the wish for more warnings."""
