@@ -134,7 +134,6 @@ def index_training_text(root: Path) -> None:
 def keep_with_dvc(root: Path) -> None:
     """Make it a git and DVC repository, and save another run of three epochs as an experiment."""
     project = Project.new(root)
-    project.run("dvc", "config", "core.analytics", "false")
     tracked: Sequence[str] = (MODEL.as_posix(), TOKENIZER.parent.as_posix())
     project.run("dvc", "add", "-q", *tracked)
     project.commit()

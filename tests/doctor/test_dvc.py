@@ -143,6 +143,24 @@ class TestRemote:
         assert single(dvc.check_remote, opened(repository)).level == "warning"
 
 
+@pytest.fixture(scope="module")
+def uncommitted(repository_template: Path, tmp_path_factory: pytest.TempPathFactory) -> Repository:
+    """Two stages ran, and of their files and the text none is in the cache."""
+    folder = tmp_path_factory.mktemp("uncommitted")
+    repository = Repository(repository_template).copy(folder / "project")
+    copies = """
+    stages:
+      train: {cmd: cp params.yaml model, deps: [params.yaml, text], outs: [model]}
+      show: {cmd: cat model extra > shown, deps: [model, extra], outs: [shown]}
+    """
+    (repository.root / "dvc.yaml").write_text(copies)
+    for name in ("text", "extra"):
+        (repository.root / name).write_text(name)
+    repository.run("dvc", "add", "--no-commit", "text")
+    repository.run("dvc", "repro", "--no-commit")
+    return repository
+
+
 def compared(project: Project) -> Pipeline:
     """The pipeline of a project that was checked."""
     assert project.pipeline
@@ -201,19 +219,15 @@ class TestPipeline:
         ],
     )
     def test_what_only_the_cache_lacks_is_committed(
-        self, repository: Repository, damage: str, outdated: list[str], uncached: list[str] | None
+        self,
+        uncommitted: Repository,
+        tmp_path: Path,
+        damage: str,
+        outdated: list[str],
+        uncached: list[str] | None,
     ):
         """What is to run may read what the cache lacks; what is not as recorded is no result."""
-        copies = """
-        stages:
-          train: {cmd: cp params.yaml model, deps: [params.yaml, text], outs: [model]}
-          show: {cmd: cat model extra > shown, deps: [model, extra], outs: [shown]}
-        """
-        (repository.root / "dvc.yaml").write_text(copies)
-        for name in ("text", "extra"):
-            (repository.root / name).write_text(name)
-        repository.run("dvc", "add", "--no-commit", "text")
-        repository.run("dvc", "repro", "--no-commit")
+        repository = uncommitted.copy(tmp_path / "project")
         repository.run("sh", "-c", damage)
         uncached = ["text", "train", "show"] if uncached is None else uncached
         project = opened(repository)

@@ -3,6 +3,7 @@
 import json
 import os
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -22,25 +23,35 @@ from tokenmill.formats.store import Store
 from tokenmill.tokens.unpack import unpack
 
 
-@pytest.fixture
-def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+@pytest.fixture(scope="module")
+def kept(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A project whose cache has data of an earlier commit, and whose work tree has newer data; in
     the store are both, and shards of somebody else."""
-    project = Project.new(tmp_path / "project")
+    folder = tmp_path_factory.mktemp("store")
+    place = folder / "place"
+    project = Project.new(place / "project")
     (project.root / "data").mkdir()
-    (tmp_path / "drive").mkdir()
+    (place / "drive").mkdir()
     shutil.copy(ROOT / "params.yaml", project.root)
-    store = str(tmp_path / "drive")
+    store = str(place / "drive")
     clean_into(project.root / "data", store)
     pack_into(project.root / "data", store)
     project.run("dvc", "add", "-q", "data/clean", "data/packed")
-    shutil.copytree(project.root / "data", tmp_path / "earlier")
-    for folder in ("clean", "packed"):
-        shutil.rmtree(project.root / "data" / folder)
+    shutil.copytree(project.root / "data", place / "earlier")
+    for name in ("clean", "packed"):
+        shutil.rmtree(project.root / "data" / name)
     clean_into(project.root / "data", store, shard_bytes=2000)
-    clean_into(tmp_path / "elsewhere", store, shard_bytes=500)
-    monkeypatch.chdir(project.root)
-    return project.root
+    clean_into(place / "elsewhere", store, shard_bytes=500)
+    return place.rename(folder / "kept")
+
+
+@pytest.fixture
+def project(kept: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """The same for each test, and where it was made, for manifests name the store."""
+    place = Path(shutil.copytree(kept, kept.with_name("place")))
+    monkeypatch.chdir(place / "project")
+    yield place / "project"
+    shutil.rmtree(place)
 
 
 def test_what_a_manifest_names_stays(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
