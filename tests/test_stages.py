@@ -106,11 +106,16 @@ def test_impossible_number_of_threads_is_one_sentence(
     assert capsys.readouterr().out == ""
 
 
-def test_code_beside_the_stage_is_the_code_that_runs(tmp_path: Path):
+def copy_code(target: Path) -> None:
+    """With Python's byte code, so that nothing is compiled again, and without what another process
+    is just writing of it."""
     for folder in ("src", "stages"):
-        shutil.copytree(
-            ROOT / folder, tmp_path / folder, ignore=shutil.ignore_patterns("__pycache__")
-        )
+        unfinished = shutil.ignore_patterns("*.pyc.*")
+        shutil.copytree(ROOT / folder, target / folder, ignore=unfinished)
+
+
+def test_code_beside_the_stage_is_the_code_that_runs(tmp_path: Path):
+    copy_code(tmp_path)
     (tmp_path / "src/tokenmill/stage.py").write_text(
         "def run_stage(main):\n    print('the copy')\n"
     )
@@ -142,17 +147,27 @@ def test_missing_package_is_one_sentence(tmp_path: Path):
 
 
 def test_cut_byte_code_is_removed_and_the_stage_runs(tmp_path: Path):
-    for folder in ("src", "stages"):
-        shutil.copytree(
-            ROOT / folder, tmp_path / folder, ignore=shutil.ignore_patterns("__pycache__")
-        )
-    source = tmp_path / "src/tokenmill/core/paths.py"
-    cut = Path(py_compile.compile(str(source), doraise=True) or "")
-    cut.write_bytes(cut.read_bytes()[:40])
-    done = run("-m", "stages", "sample", cwd=tmp_path, library=tmp_path / "src")
+    """Of the project and of its packages, of which the environment's would take seconds."""
+    copy_code(tmp_path)
+    packages = tmp_path / "packages"
+    packages.mkdir()
+    (packages / "package.py").touch()
+    sources = (tmp_path / "src/tokenmill/core/paths.py", packages / "package.py")
+    cut = [Path(py_compile.compile(str(source), doraise=True) or "") for source in sources]
+    for path in cut:
+        path.write_bytes(path.read_bytes()[:40])
+    code = f"""
+import runpy, sys, sysconfig
+path_of = sysconfig.get_path
+sysconfig.get_path = lambda name: {str(packages)!r} if name == "purelib" else path_of(name)
+sys.argv = ["stages", "sample"]
+runpy.run_module("stages", run_name="__main__", alter_sys=True)
+"""
+    done = run("-c", code, cwd=tmp_path, library=tmp_path / "src")
     assert "marshal" not in done.stderr
     assert "params.yaml is missing" in done.stderr, "as without any damage"
-    assert not cut.exists() or marshal.loads(cut.read_bytes()[16:])  # noqa: S302 (written anew)
+    for path in cut:
+        assert not path.exists() or marshal.loads(path.read_bytes()[16:])  # noqa: S302 (written anew)
 
 
 @pytest.mark.parametrize("version", [(3, 10, 1), (3, 15, 0)])

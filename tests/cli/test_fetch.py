@@ -216,6 +216,7 @@ def test_a_dataset_is_fetched_and_later_updated(
     (dataset.root / ".gitattributes").write_text("*.txt filter=lfs\n")
     dataset.commit()
     project.run(*fetch, "files", check=False)
+    (dataset.root / "data/a.txt").write_text("a text")
     within(dataset.root)
     dataset.commit()
     project.run(*fetch, "projects", check=False)

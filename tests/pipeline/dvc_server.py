@@ -114,7 +114,7 @@ def become(client: socket.socket, python: str) -> NoReturn:
     os.environ.update(request["environ"])
     name, *arguments = request["arguments"]
     sys.argv = [name, *arguments]
-    sys.path[:1] = [request["cwd"], *filter(None, os.environ.get("PYTHONPATH", "").split(":"))]
+    sys.path[:1] = [*request["path"], *filter(None, os.environ.get("PYTHONPATH", "").split(":"))]
     if name == "tokenmill":
         sys.executable = python  # with which `import` and `fetch` run `-m dvc`
     forks.become(lambda: runpy.run_module(name, run_name="__main__", alter_sys=True) and None)

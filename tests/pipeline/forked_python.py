@@ -9,16 +9,23 @@ import os
 import socket
 import sys
 
-FORKED = ("stages", "tokenmill", "dvc", "bench.data.jobs")
+FORKED = ("stages", "tokenmill", "tokenmill.dvc_import", "dvc", "bench.data.jobs")
 
 
 def hand_over(python: str, address: str, *arguments: str) -> int:
     """Let a fork do what the command line says; give its exit code. Any other command line is the
     real Python's."""
-    if arguments[:1] != ("-m",) or arguments[1] not in FORKED:
+    cwd = os.getcwd()  # noqa: PTH109 (see above)
+    is_safe = arguments[:1] == ("-P",)
+    command = arguments[is_safe:]
+    if command[:1] != ("-m",) or command[1] not in FORKED:
         os.execv(python, [python, *arguments])  # noqa: S606
-    # See above
-    request = {"arguments": arguments[1:], "cwd": os.getcwd(), "environ": dict(os.environ)}  # noqa: PTH109
+    request = {
+        "arguments": command[1:],
+        "cwd": cwd,
+        "path": [] if is_safe else [cwd],
+        "environ": dict(os.environ),
+    }
     with socket.socket(socket.AF_UNIX) as server:
         server.connect(address)
         socket.send_fds(server, [b"f"], [0, 1, 2])
