@@ -9,14 +9,18 @@ import os
 import sys
 import threading
 import traceback
+import weakref
 from collections.abc import Callable, Iterator
 from typing import NoReturn
 from unittest import mock
 
 
 def ready() -> None:
-    """Before the first fork: no child looks for garbage among the imports, which would copy their
-    memory, too."""
+    """Before the first fork: no child looks for garbage among the imports, nor takes apart at its
+    end what they have set up, which would copy their memory, too."""
+    weakref.finalize._registry.clear()  # pyright: ignore[reportAttributeAccessIssue]
+    if torch := sys.modules.get("torch._dynamo.utils"):
+        atexit.unregister(torch.dump_compile_times)
     gc.collect()
     gc.freeze()
 

@@ -22,6 +22,8 @@ from tokenmill.training.step import MicroBatch
 
 CPU = torch.device("cpu")
 PRECISIONS = (torch.float32, torch.bfloat16, torch.float16)
+ARCHITECTURES = [each for each in get_args(Architecture) if each != "modern"]
+"""`speedrun` has all code of `modern`."""
 
 
 class Lossy:
@@ -60,12 +62,12 @@ def check(model: GPT, compiled: Any, precision: torch.dtype = torch.float32) -> 
 
 @pytest.mark.usefixtures("forgetful_compiler")
 @pytest.mark.parametrize("precision", PRECISIONS, ids=str)
-@pytest.mark.parametrize("architecture", get_args(Architecture))
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
 def test_what_is_traced_for_a_gpu_has_the_same_gradients(
     architecture: str, precision: torch.dtype, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(ops, "for_gpu", lambda _: torch.compiler.is_dynamo_compiling())
-    model = build(model_config(architecture=architecture), seed=0)
+    model = build(model_config(architecture=architecture, n_layer=1), seed=0)
     before = copy.deepcopy(model.state_dict())
     check(model, torch.compile(model, dynamic=False, backend="aot_eager"), precision)
     assert all(torch.equal(before[name], each) for name, each in model.state_dict().items())
