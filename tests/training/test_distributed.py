@@ -23,6 +23,7 @@ from tests.training.tiny import (
     assert_same_to_rounding,
     digest,
     history,
+    run,
     runtime_params,
     write_tokens,
 )
@@ -58,16 +59,16 @@ def wait(trainers: list[Trainer]) -> list[int]:
 
 @pytest.mark.parametrize("case", CASES)
 def test_two_processes_give_the_numbers_of_one(
-    tmp_path: Path, tokens: Path, fork_server: ForkServer, case: str
+    here: Path, tokens: Path, fork_server: ForkServer, case: str
 ):
     if case == "one has nothing to do":
-        tokens = write_tokens(tmp_path / "tokens", sequences=19, val=0)
-    one = fork_server.start(tmp_path / "one", tokens, log_every_steps=1, **CASES[case])
-    two = fork_server.together(tmp_path / "two", tokens, log_every_steps=1, **CASES[case])
-    assert [one.wait(), *wait(two)] == [0, 0, 0], two[0].said + two[1].said
+        tokens = write_tokens(here / "tokens", sequences=5, val=0)
+    two = fork_server.together(here / "two", tokens, log_every_steps=1, **CASES[case])
+    run(tokens, here / "one" / "model", log_every_steps=1, **CASES[case])
+    assert wait(two) == [0, 0], two[0].said + two[1].said
     assert "2 x cpu" in two[0].said
     assert two[1].said == "", "one speaks for all"
-    assert_same_to_rounding(tmp_path / "two", tmp_path / "one")
+    assert_same_to_rounding(here / "two", here / "one")
 
 
 @pytest.mark.slow
@@ -109,18 +110,18 @@ def test_measuring_the_average_changes_no_sharded_step(
 
 @pytest.mark.parametrize("architecture", ["gpt2", "modern"])
 def test_weights_that_travel_in_half_precision_are_enough(
-    tmp_path: Path, tokens: Path, fork_server: ForkServer, architecture: str
+    here: Path, tokens: Path, fork_server: ForkServer, architecture: str
 ):
     arguments: dict[str, Any] = {
         "precision": "bfloat16",
         "epochs": 1,
         "model": {"architecture": architecture},
     }
-    one = fork_server.start(tmp_path / "one", tokens, **arguments)
     cut = {"parallel": "fsdp", "micro_batch_size": 1}
-    both = fork_server.together(tmp_path / "run", tokens, runtime=cut, **arguments)
-    assert [one.wait(), *wait(both)] == [0, 0, 0], both[0].said
-    assert history(tmp_path / "run") == pytest.approx(history(tmp_path / "one"), rel=1e-2)
+    both = fork_server.together(here / "run", tokens, runtime=cut, **arguments)
+    run(tokens, here / "one" / "model", **arguments)
+    assert wait(both) == [0, 0], both[0].said
+    assert history(here / "run") == pytest.approx(history(here / "one"), rel=1e-2)
 
 
 def test_whole_gradients_that_fit_are_reduced_once_a_step(
@@ -162,26 +163,26 @@ def test_the_same_run_gives_the_same_bytes(tmp_path: Path, tokens: Path, fork_se
     """With dropout, for each process draws its own."""
     for name in ("a", "b"):
         assert wait(
-            fork_server.together(tmp_path / name, tokens, model={"dropout": 0.3}, optimizer="muon")
+            fork_server.together(
+                tmp_path / name, tokens, epochs=1, model={"dropout": 0.3}, optimizer="muon"
+            )
         ) == [0, 0]
     assert digest(tmp_path / "a" / "model") == digest(tmp_path / "b" / "model")
 
 
 @pytest.mark.parametrize("sizes", [(2, 1), pytest.param((2, 3), marks=pytest.mark.slow)], ids=str)
 def test_a_run_continues_in_another_number_of_processes(
-    tmp_path: Path, tokens: Path, fork_server: ForkServer, sizes: tuple[int, int]
+    here: Path, tokens: Path, fork_server: ForkServer, sizes: tuple[int, int]
 ):
     arguments: dict[str, Any] = {"log_every_steps": 1, "batch_size": 6}
-    assert fork_server.start(tmp_path / "one", tokens, **arguments).wait() == 0
     first, then = sizes
-    assert (
-        wait(fork_server.together(tmp_path / "run", tokens, size=first, epochs=1, **arguments))
-        == [0] * first
-    )
-    again = fork_server.together(tmp_path / "run", tokens, size=then, **arguments)
+    before = fork_server.together(here / "run", tokens, size=first, epochs=1, **arguments)
+    run(tokens, here / "one" / "model", **arguments)
+    assert wait(before) == [0] * first
+    again = fork_server.together(here / "run", tokens, size=then, **arguments)
     assert wait(again) == [0] * then
     assert "continuing from step 4 of 8" in again[0].said
-    assert_same_to_rounding(tmp_path / "run", tmp_path / "one")
+    assert_same_to_rounding(here / "run", here / "one")
 
 
 LONG: dict[str, Any] = {
@@ -268,10 +269,10 @@ def test_waiting_for_another_run_takes_no_minutes(
     """Also in the processes that wait for the one that waits."""
     assert wait(fork_server.together(tmp_path / "run", tokens, epochs=1)) == [0, 0]
     with FileLock(next(tmp_path.glob("run/.resume/*/lock"))):
-        runtime = {"max_minutes": 1 / 60}
+        runtime = {"max_minutes": 0.2 / 60}
         both = fork_server.together(tmp_path / "run", tokens, epochs=100_000, runtime=runtime)
         both[0].until(lambda: "waiting for it to end" in both[0].said)
-        time.sleep(2)
+        time.sleep(0.4)
     assert wait(both) == [1, 1]
     assert "error: stopped by runtime.max_minutes" in both[0].said
 
