@@ -19,7 +19,7 @@ def corpus(tmp_path: Path) -> Callable[..., Path]:
 @pytest.fixture(scope="session")
 def prose(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_clean(
-        tmp_path_factory.mktemp("prose"), PROSE, shard_bytes=3000, row_group_bytes=700
+        tmp_path_factory.mktemp("prose"), PROSE, shard_bytes=3000, row_group_bytes=1500
     )
 
 

@@ -202,7 +202,7 @@ def test_any_unicode_comes_back(
 ) -> None:
     work = tmp_path_factory.mktemp("any")
     texts = [*PROSE[:20], *texts]
-    clean = write_clean(work / "clean", texts, row_group_bytes=100)
+    clean = write_clean(work / "clean", texts, row_group_bytes=600)
     if kind == "char":
         bpe_file = work / "char.json"
         train_tokenizer(clean, bpe_file, TokenizerParams(type="char", vocab_size=1, sample_bytes=1))
