@@ -19,7 +19,7 @@ from tokenmill.core.errors import UserError
 from tokenmill.core.paths import SAMPLE
 from tokenmill.data.readers import FORMATS, texts
 from tokenmill.data.report import Tally
-from tokenmill.data.sources import blocks, find_sources
+from tokenmill.data.sources import BLOCK_BYTES, blocks, find_sources
 from tokenmill.formats.chat import render_chat
 from tokenmill.words.cleaning import cleaning_in_words
 
@@ -95,7 +95,7 @@ def test_a_pointer_of_git_lfs_is_no_text(tmp_path: Path, name: str):
 
 @pytest.mark.parametrize("ending", PACK)
 def test_streams_are_what_was_packed(tmp_path, ending):
-    data = os.urandom(3_000_000) + bytes(3_000_000)
+    data = os.urandom(BLOCK_BYTES + 9) + bytes(BLOCK_BYTES)
     path = tmp_path / f"a.txt{ending}"
     path.write_bytes(PACK[ending](data))
     read = []
@@ -188,12 +188,12 @@ def test_a_bomb_takes_bounded_memory(tmp_path, ending):
     else:
         compressor = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}[ending](path, "wb")
     with compressor:
-        for _ in range(200):
+        for _ in range(80):
             compressor.write(bytes(1 << 20))
-    assert path.stat().st_size < 300_000
+    assert path.stat().st_size < 100_000
     tracemalloc.start()
-    assert sum(map(len, blocks(only(path)))) == 200 << 20
-    assert tracemalloc.get_traced_memory()[1] < 100 << 20
+    assert sum(map(len, blocks(only(path)))) == 80 << 20
+    assert tracemalloc.get_traced_memory()[1] < 40 << 20
     tracemalloc.stop()
 
 
@@ -384,11 +384,11 @@ def test_a_conversations_json_alone_is_no_export(tmp_path, run):
 
 
 def test_a_zip_bomb_takes_bounded_memory(tmp_path):
-    path = zipped(tmp_path / "bomb.zip", {"a.txt": bytes(200 << 20)})
-    assert path.stat().st_size < 300_000
+    path = zipped(tmp_path / "bomb.zip", {"a.txt": bytes(80 << 20)})
+    assert path.stat().st_size < 100_000
     tracemalloc.start()
-    assert sum(map(len, blocks(only(path)))) == 200 << 20
-    assert tracemalloc.get_traced_memory()[1] < 50 << 20
+    assert sum(map(len, blocks(only(path)))) == 80 << 20
+    assert tracemalloc.get_traced_memory()[1] < 20 << 20
     tracemalloc.stop()
 
 
@@ -409,7 +409,7 @@ def test_a_zip_that_cannot_be_read_is_refused_by_name(tmp_path, run, kind):
 
 
 def test_the_list_of_a_zip_is_read_once(tmp_path, run, monkeypatch):
-    path = zipped(tmp_path / "many.zip", {f"{i}.txt": f"text {i}".encode() for i in range(300)})
+    path = zipped(tmp_path / "many.zip", {f"{i}.txt": f"text {i}".encode() for i in range(100)})
     opened = []
     real = zipfile.ZipFile.__init__
 
@@ -418,5 +418,5 @@ def test_the_list_of_a_zip_is_read_once(tmp_path, run, monkeypatch):
         real(self, *arguments, **named)
 
     monkeypatch.setattr(zipfile.ZipFile, "__init__", count)
-    assert len(run(path)[0]) == 300
+    assert len(run(path)[0]) == 100
     assert len(opened) == 1
