@@ -57,11 +57,11 @@ def digest(folder: Path) -> dict[str, str]:
 
 
 def test_chunks_and_threads_change_no_byte(tmp_path, monkeypatch):
-    raw = corpus(tmp_path)
+    raw = corpus(tmp_path, documents=1000)
     with (raw / "3.txt").open("w") as file:
         file.writelines(f"Line {i % 70}\n\n" for i in range(300))
     results = []
-    monkeypatch.setattr(shard_writer, "SHARD_BYTES", 20_000)
+    monkeypatch.setattr(shard_writer, "SHARD_BYTES", 7_000)
     for chunk_bytes, threads in ((8 << 20, 2), (9_999, 1), (1_000, 4)):
         monkeypatch.setattr(chunks, "CHUNK_BYTES", chunk_bytes)
         report = clean(

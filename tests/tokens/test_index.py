@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -64,12 +65,24 @@ def test_the_same_tokens_give_the_same_files(
     assert found.metadata.documents == len(found.documents)
 
 
+@pytest.fixture(scope="module")
+def of_parts(
+    prose: Path, bpe_file: Path, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[Path, Path]:
+    """An index of several parts, and its tokens."""
+    folder = tmp_path_factory.mktemp("parts")
+    index = index_here(folder, prose, bpe_file, SPLITS[0], part_bytes=PART_BYTES)
+    return index, folder / "tokens"
+
+
 @pytest.mark.parametrize("name", ["part-00000.sa", "documents.bin", "metadata.json"])
 @pytest.mark.parametrize("damage", ["cut", "changed", "gone"])
 def test_damage_is_refused(
-    name: str, damage: str, prose: Path, bpe_file: Path, tmp_path: Path
+    name: str, damage: str, of_parts: tuple[Path, Path], tmp_path: Path
 ) -> None:
-    folder = index_here(tmp_path, prose, bpe_file, SPLITS[0], part_bytes=PART_BYTES)
+    index, tokens = of_parts
+    folder = shutil.copytree(index, tmp_path / "index")
+    open_index(folder, tokens)
     path = folder / name
     content = path.read_bytes()
     path.unlink()
@@ -78,7 +91,7 @@ def test_damage_is_refused(
     elif damage == "changed":
         path.write_bytes(content[:4] + bytes([content[4] ^ 1]) + content[5:])
     with pytest.raises(UserError, match=r"index"):
-        open_index(folder, tmp_path / "tokens")
+        open_index(folder, tokens)
 
 
 def test_other_tokens_are_refused(prose: Path, bpe_file: Path, tmp_path: Path) -> None:
@@ -88,16 +101,17 @@ def test_other_tokens_are_refused(prose: Path, bpe_file: Path, tmp_path: Path) -
         open_index(one, tmp_path / "two/tokens")
 
 
-def test_places_outside_their_part_are_refused(prose: Path, bpe_file: Path, tmp_path: Path) -> None:
+def test_places_outside_their_part_are_refused(of_parts: tuple[Path, Path], tmp_path: Path) -> None:
     """Also where the metadata says that they are right."""
-    folder = index_here(tmp_path, prose, bpe_file, SPLITS[0], part_bytes=PART_BYTES)
+    index, tokens = of_parts
+    folder = shutil.copytree(index, tmp_path / "index")
     metadata = json.loads((folder / "metadata.json").read_text())
     metadata["parts"][0]["tokens"] -= 900
     metadata["parts"][1]["start"] -= 900
     metadata["parts"][1]["tokens"] += 900
     (folder / "metadata.json").write_text(json.dumps(metadata))
     with pytest.raises(UserError, match="outside"):
-        open_index(folder, tmp_path / "tokens")
+        open_index(folder, tokens)
 
 
 @pytest.mark.parametrize(

@@ -50,7 +50,7 @@ def noise(bpe_file: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a clean corpus that takes far more than ROOM, and its tokens, packed and
     unpacked."""
     folder = tmp_path_factory.mktemp("noise")
-    digits = np.random.default_rng(0).integers(0, 10, (400, 2500)).astype(str)
+    digits = np.random.default_rng(0).integers(0, 10, (150, 2500)).astype(str)
     clean = write_clean(folder / "clean", [" ".join("".join(row)) for row in digits])
     pack_here(clean, bpe_file, folder / "packed", TokenizeParams(split="hash", val_fraction=0.3))
     unpack(folder / "packed", folder / "tokens")

@@ -1,6 +1,7 @@
 """The spans of a text that stand in the training text are those that a search of the text itself
 finds, and the index is the same however it is made."""
 
+import functools
 import itertools
 import random
 import re
@@ -50,6 +51,8 @@ def indexed(
 
 def places_in(text: str, phrase: str) -> list[int]:
     """Where a phrase stands in a text as whole words."""
+    if phrase not in text:
+        return []
     bounds = {edge for match in WORD.finditer(text) for edge in match.span()}
     return [
         match.start()
@@ -143,6 +146,7 @@ def test_spans_are_those_that_reading_finds(
     assert described(search, ids, spans) == spans_by_reading(text, [*documents, LAST], min_words)
 
 
+@functools.cache
 def ngrams(text: str, words: int) -> set[str]:
     """All runs of so many words of a text, with the signs between them, without white space."""
     found = WORD.findall(text)
