@@ -14,8 +14,6 @@ from tokenmill.data.encoding import (
     decide,
     decode,
     has_plain_lines,
-    mark_json_damage,
-    mark_json_stream_damage,
     utf8,
     without_damage,
 )
@@ -93,20 +91,6 @@ def test_damage_is_divided_as_python_divides_it(data):
     tally = Tally()
     assert list(without_damage([decode(data)], tally)) == [data.decode("utf-8", "replace")]
     assert tally.invalid_utf8 == (data.decode("utf-8", "ignore").encode() != data)
-
-
-@given(
-    st.lists(
-        st.sampled_from(
-            [b"\\ud800", b"\\udc00", b"\\\\", b"\\u00e9", "é".encode(), b"\xff", b"a", b'"']
-        )
-    ),
-    st.data(),
-)
-def test_json_damage_does_not_depend_on_the_blocks(parts, data):
-    whole = b"".join(parts)
-    cuts = data.draw(st.lists(st.integers(0, len(whole))))
-    assert b"".join(mark_json_stream_damage(in_blocks(whole, cuts))) == mark_json_damage(whole)
 
 
 LEGACY = {

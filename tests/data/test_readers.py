@@ -1,6 +1,7 @@
 import datetime as dt
 import itertools
 import json
+import sys
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -13,10 +14,10 @@ from hypothesis import strategies as st
 
 from tests.data.material import PACK, in_blocks, json_lines, parameters, parquet
 from tokenmill.core.errors import UserError
-from tokenmill.data import readers
+from tokenmill.data import json_records, readers
 from tokenmill.data.csv_records import csv_rows
-from tokenmill.data.json_records import MAX_DIGITS, json_values, lines
 from tokenmill.data.json_records import json_lines as read_lines
+from tokenmill.data.json_records import json_values, lines
 from tokenmill.data.readers import (
     SHORTEST,
     documents,
@@ -69,13 +70,16 @@ RECORDS = st.lists(
     max_size=6,
 )
 CUTS = st.lists(st.integers(0, 400))
+SIZES = st.sampled_from([1, 30, 1 << 20])
+"""Bytes of a JSON file that are parsed at once."""
 
 
-@given(RECORDS, CUTS, st.booleans())
-def test_blocks_do_not_matter_to_json(records, cuts, ascii_only):
+@given(RECORDS, CUTS, SIZES, st.booleans())
+def test_blocks_do_not_matter_to_json(records, cuts, size, ascii_only):
     data = json.dumps(records, ensure_ascii=ascii_only).encode()
-    assert list(json_values(in_blocks(data, cuts), "a.json")) == records
-    assert list(json_values(in_blocks(data, list(range(len(data)))), "a.json")) == records
+    with patch.object(json_records, "BLOCK_BYTES", size):
+        assert list(json_values(in_blocks(data, cuts), "a.json")) == records
+        assert list(json_values(in_blocks(data, list(range(len(data)))), "a.json")) == records
 
 
 TOKENS = (
@@ -106,11 +110,13 @@ def values_of_python(text: str) -> list[Any] | None:
         max_size=6,
     ).map("".join),
     CUTS,
+    SIZES,
 )
-def test_json_of_any_mixture_is_what_python_reads(text, cuts):
+def test_json_of_any_mixture_is_what_python_reads(text, cuts, size):
     """Lists, records and other values follow one another, in blocks that end anywhere."""
     try:
-        found = list(json_values(in_blocks(text.encode(), cuts), "a.json"))
+        with patch.object(json_records, "BLOCK_BYTES", size):
+            found = list(json_values(in_blocks(text.encode(), cuts), "a.json"))
     except UserError:
         found = None
     assert found == values_of_python(text)
@@ -161,8 +167,9 @@ def test_numbers_in_json_are_those_of_python(numbers, key):
 
 @given(st.text('\\ud8c0"', max_size=30), CUTS)
 def test_escapes_may_be_cut_anywhere(text, cuts):
-    data = b'["' + text.replace('"', "").encode() + b' x"]'
+    data = b'["' + text.replace('"', '", "').encode() + b' x"]'
 
+    @patch.object(json_records, "BLOCK_BYTES", 1)
     def outcome(blocks):
         try:
             return list(json_values(blocks, "a.json"))
@@ -248,7 +255,7 @@ def test_lists_and_records_follow_one_another(tmp_path, run, data):
     "data",
     [
         *(b'[{"text": "one"},', b'[{"text": "one"}', b"not json", b'{"text": "one"} x'),
-        b'["one"] "two, which does not end',
+        *(b'["one"] "two, which does not end', b'[{"text": "one", "n": NaN}]'),
     ],
 )
 def test_broken_json_is_refused_by_name(tmp_path, run, data):
@@ -258,7 +265,7 @@ def test_broken_json_is_refused_by_name(tmp_path, run, data):
     assert not run.out.exists()
 
 
-LONG = b"1" * (MAX_DIGITS + 1)
+LONG = b"1" * (sys.int_info.default_max_str_digits + 1)
 
 
 @pytest.mark.parametrize("number", [LONG, b"-" + LONG, b"1e" + b"9" * 20])

@@ -429,31 +429,10 @@ _ESCAPE = re.compile(
 
 _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 
-_COMPLETE = re.compile(rb".*[^\\u0-9a-fA-F\x80-\xff]", re.DOTALL)
-"""Matches up to the last character after which no escape and no multi-byte character is
-unfinished."""
 
-
-def mark_json_damage(data: bytes) -> bytes:
-    """Put DAMAGE into JSON for invalid UTF-8 and for escapes of lone surrogates, which strict
-    parsers refuse."""
+def decode_json(data: bytes) -> str:
+    """Decode JSON in UTF-8, with DAMAGE also for escapes of lone surrogates, which strict parsers
+    refuse."""
     if _SURROGATE.search(data):
         data = _ESCAPE.sub(lambda match: rb"\ufdd0" if match[1] else match[0], data)
-    try:
-        data.decode()
-    except UnicodeDecodeError:
-        return decode(data).encode()
-    return data
-
-
-def mark_json_stream_damage(blocks: Iterable[bytes]) -> Iterator[bytes]:
-    """`mark_json_damage` block by block, for parsers that read a stream. The result does not depend
-    on where the blocks end."""
-    rest = b""
-    for block in blocks:
-        data = rest + block
-        complete = _COMPLETE.match(data, max(0, len(data) - SNIFFED_BYTES))
-        cut = complete.end() if complete else 0
-        yield mark_json_damage(data[:cut])
-        rest = data[cut:]
-    yield mark_json_damage(rest)
+    return decode(data)

@@ -5,27 +5,18 @@ polars reads a whole block of JSON lines three times as fast as orjson reads its
 """
 
 import io
-import itertools
 import json
-import operator
 import re
-import sys
-from collections.abc import Iterable, Iterator, Sequence
-from decimal import InvalidOperation
-from typing import Any
+from collections.abc import Iterable, Iterator
+from decimal import Decimal, InvalidOperation
+from typing import Any, NoReturn
 
-import ijson
 import numpy as np
 import orjson
 import polars as pl
 
 from tokenmill.core.errors import UserError
-from tokenmill.data.encoding import (
-    DAMAGE,
-    decode,
-    mark_json_damage,
-    mark_json_stream_damage,
-)
+from tokenmill.data.encoding import DAMAGE, decode, decode_json
 from tokenmill.data.params import CleanParams
 from tokenmill.data.record_text import MESSAGES, record_texts
 from tokenmill.data.report import EXCERPT, Tally
@@ -34,11 +25,7 @@ from tokenmill.formats.chat import plain
 from tokenmill.formats.chat_columns import plain_column
 
 MAX_DEPTH = 200
-"""The deepest nesting of a JSON file that is accepted. Beyond it, the parser would take memory in
-the square of the depth."""
-
-MAX_DIGITS = sys.int_info.default_max_str_digits
-"""The most digits of an integer that Python reads. At a longer one ijson 3.6 ends the process."""
+"""The deepest nesting of a JSON file that is accepted, long before Python's parser gives up."""
 
 
 def read_json(
@@ -69,14 +56,63 @@ def cut_json_lines(
 def cut_json(
     blocks: Iterable[bytes], source: Source, _params: CleanParams, size: int
 ) -> Iterator[Part]:
-    """Divide a JSON file between the elements of its lists, or between the values that follow one
-    another; the first part has a record. In front of each part but the first is a value more, so
-    that the parser requires the comma there.
+    """Divide a JSON file between values."""
+    return whole_values(blocks, source.location, size)
+
+
+def json_values(blocks: Iterable[bytes], name: str) -> Iterator[Any]:
+    """The records of a JSON file, whose values follow one another: the elements of each list, and
+    each other value, in their order.
 
     Raises:
-        UserError: as `json_values`.
+        UserError: the file is not JSON, or a number in it has more digits or a larger exponent than
+            Python can hold. Also as `whole_values`.
     """
-    structure = _Structure(source.location)
+    for part in whole_values(blocks, name, BLOCK_BYTES):
+        data = b"".join([part.before, *part.blocks, part.behind])
+        records = _values(decode_json(data), name)
+        if part.before:
+            next(records, None)
+        yield from records
+
+
+def _values(text: str, name: str) -> Iterator[Any]:
+    end = 0
+    try:
+        while begin := _NOT_BLANK.search(text, end):
+            value, end = _DECODER.raw_decode(text, begin.start())
+            yield from value if isinstance(value, list) else [value]
+    except json.JSONDecodeError as error:
+        place = error.doc[max(0, error.pos - 30) : error.pos + 30]
+        raise UserError(
+            f"{name} is not valid JSON ({error.msg}: {place!r}); fix it or get it again."
+        ) from None
+    except (InvalidOperation, ValueError):
+        raise UserError(
+            f"{name} holds a number with too many digits; write it as a string."
+        ) from None
+
+
+def _no_value(constant: str) -> NoReturn:
+    raise json.JSONDecodeError("Expecting value", constant, 0)
+
+
+_DECODER = json.JSONDecoder(parse_float=Decimal, parse_constant=_no_value)
+"""Reads JSON values, without the NaN and Infinity of Python's own."""
+
+_NOT_BLANK = re.compile(r"[^ \t\n\r]")
+
+
+def whole_values(blocks: Iterable[bytes], name: str, size: int) -> Iterator[Part]:
+    """Divide a JSON file into parts of about `size` bytes: between the elements of its lists, or
+    between the values that follow one another; the first part has a record. In front of each part
+    but the first is a value more, so that the parser requires the comma there.
+
+    Raises:
+        UserError: the file is nested deeper than MAX_DEPTH, or a value in it is longer than
+            MAX_RECORD_BYTES.
+    """
+    structure = _Structure(name)
     parts: list[bytes] = []
     held = 0
     head = before = b""
@@ -105,53 +141,6 @@ def _has_record(blocks: Iterable[bytes]) -> bool:
     return any(block.strip(b"[] \t\n\r") for block in blocks)
 
 
-def json_values(blocks: Iterable[bytes], name: str) -> Iterator[Any]:
-    """The records of a JSON file, whose values follow one another: the elements of each list, and
-    each other value, in their order.
-
-    Raises:
-        UserError: the file is not JSON, is nested deeper than MAX_DEPTH, a value in it is longer
-            than MAX_RECORD_BYTES, or a number has more than MAX_DIGITS or an exponent that Python
-            cannot hold.
-    """
-    structure = _Structure(name)
-    stretches = _stretches(mark_json_stream_damage(blocks), structure)
-    try:
-        for prefix, stretch in itertools.groupby(stretches, operator.itemgetter(0)):
-            file = ijson.from_iter(piece for _, piece in stretch)
-            yield from ijson.items(file, prefix, multiple_values=True)
-        if structure.is_quoted:  # which the parser overlooks behind another value
-            raise ValueError("a string does not end")
-    except InvalidOperation:
-        raise _long_number(name) from None
-    except (ijson.JSONError, ValueError) as error:
-        reason = error.args[0] if error.args else ""
-        text = reason.decode("utf-8", "replace") if isinstance(reason, bytes) else str(reason)
-        raise UserError(
-            f"{name} is not valid JSON ({' '.join(text.split())[:120]}); fix it or get it again."
-        ) from None
-
-
-def _long_number(name: str) -> UserError:
-    return UserError(f"{name} holds a number with too many digits; write it as a string.")
-
-
-def _stretches(blocks: Iterable[bytes], structure: "_Structure") -> Iterator[tuple[str, bytes]]:
-    """Divide a JSON file where an outermost list begins or ends. Each piece comes with ijson's
-    prefix of the records in it; white space between lists is left out."""
-    last = None
-    for block in blocks:
-        in_list = structure.in_list
-        structure.add(block)
-        for begin, end in itertools.pairwise([0, *structure.borders, len(block)]):
-            piece = block[begin:end]
-            prefix = "item" if in_list else ""
-            if piece.strip() or (piece and prefix == last):
-                yield prefix, piece
-                last = prefix
-            in_list = not in_list
-
-
 _HEADS = frozenset(bytes([head]) for head in b'[{"-0123456789tfn')
 """The bytes that begin a JSON value."""
 
@@ -163,8 +152,6 @@ class _Structure:
     """The last place in the block behind an element of an outermost list; 0 if there is none."""
     value_end = 0
     """The last place in the block behind an outermost value; 0 if there is none."""
-    borders: Sequence[int] = ()
-    """The places in the block where an outermost list begins or ends, by turns."""
     is_broken = False
     """Whether something ended that did not begin, so that the file is no JSON."""
 
@@ -175,23 +162,12 @@ class _Structure:
         self._escape = b""
         self._is_list = False
         self._held = 0
-        self._digits = np.empty(0, np.int64)  # their places, counted from the end of the block
-
-    @property
-    def in_list(self) -> bool:
-        """Whether the end of the block is within an outermost list."""
-        return self._depth > 0 and self._is_list
-
-    @property
-    def is_quoted(self) -> bool:
-        """Whether the end of the block is within a string."""
-        return self._quoted > 0
 
     def add(self, block: bytes) -> None:
         """Look at the next block.
 
         Raises:
-            UserError: see `json_values`.
+            UserError: see `whole_values`.
         """
         before = len(self._escape)
         data = np.frombuffer(self._escape + block, np.uint8)
@@ -204,7 +180,6 @@ class _Structure:
         found = data[places]
         is_quote = found == ord('"')
         is_inside = (self._quoted + np.cumsum(is_quote, dtype=np.int32)) % 2 == 1
-        self._refuse_long_numbers(data, places, is_inside)
         is_open = (found == ord("[")) | (found == ord("{"))
         steps = np.where(is_quote | is_inside, 0, np.where(is_open, 1, -1))
         levels = self._depth + np.cumsum(steps, dtype=np.int32)
@@ -219,23 +194,9 @@ class _Structure:
         values = places[ends & (levels == 0)]
         self.element_end = int(elements[-1]) + 1 - before if self._is_list and len(elements) else 0
         self.value_end = int(values[-1]) + 1 - before if len(values) else 0
-        is_begin = (levels == 1) & (steps == 1) & (found == ord("["))
-        is_end = (levels == 0) & (steps == -1) & (found == ord("]"))
-        self.borders = (places + is_end - before)[is_begin | is_end].tolist()
         self.is_broken = bool(levels.min(initial=0) < 0)
         self._depth = int(levels[-1]) if len(levels) else self._depth
         self._quoted = int(is_inside[-1]) if len(levels) else self._quoted
-
-    def _refuse_long_numbers(
-        self, data: np.ndarray, places: np.ndarray, is_inside: np.ndarray
-    ) -> None:
-        digits = np.concatenate([self._digits, np.flatnonzero(data - ord("0") <= 9)])
-        ends = digits[MAX_DIGITS:]
-        ends = ends[ends - digits[:-MAX_DIGITS] == MAX_DIGITS]
-        is_text = np.append(self._quoted > 0, is_inside)[np.searchsorted(places, ends)]
-        if not is_text.all():
-            raise _long_number(self._name)
-        self._digits = digits[-MAX_DIGITS:] - len(data)
 
     def _check(self, depth: int) -> None:
         if depth > MAX_DEPTH:
@@ -306,7 +267,7 @@ def _value(line: bytes | None) -> Any:
     try:
         return orjson.loads(line)
     except orjson.JSONDecodeError:
-        return json.loads(decode(mark_json_damage(line)), strict=False)
+        return json.loads(decode_json(line), strict=False)
 
 
 def lines(blocks: Iterable[bytes]) -> Iterator[bytes | None]:
