@@ -32,9 +32,10 @@ def around_the_doors(code: str) -> Iterator[tuple[int, str]]:
     for node, parent in _with_parents(ast.parse(code)):
         if isinstance(node, ast.Call) and _is_around(node):
             yield node.lineno, ast.unparse(node.func)
-        is_stream = ast.unparse(node) in ("sys.stdout", "sys.stderr", "sys.__stdout__")
-        if is_stream and isinstance(node, ast.Attribute) and not _is_harmless(parent):
-            yield node.lineno, ast.unparse(node)
+        if isinstance(node, ast.Attribute) and not _is_harmless(parent):
+            name = ast.unparse(node)
+            if name in ("sys.stdout", "sys.stderr", "sys.__stdout__"):
+                yield node.lineno, name
 
 
 def _with_parents(tree: ast.AST) -> Iterator[tuple[ast.AST, ast.AST]]:

@@ -24,7 +24,7 @@ SMALL: dict[str, Any] = {
     "model.n_embd": 16,
     "model.context_length": 32,
     "train.epochs": 2,
-    "train.batch_size": 8,
+    "train.batch_size": 16,
     "train.schedule.type": "constant",
     "train.schedule.warmup_steps": 5,
     "train.validation_bytes": 2000,

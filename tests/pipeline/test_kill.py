@@ -61,7 +61,7 @@ def process_of(stage: str, dvc: subprocess.Popen[bytes]) -> psutil.Process:
 
 def wait_for_progress(project: Project) -> None:
     """Until there are two checkpoints and the newest was not there before."""
-    before = max(steps(project))
+    before = max(steps(project), default="")
     wait_for(lambda: len(steps(project)) >= 2 and max(steps(project)) > before)
 
 
@@ -72,13 +72,14 @@ def steps(project: Project) -> list[str]:
 
 def test_kills_ctrl_c_and_damage_end_in_the_bytes_of_a_quiet_run(finished: Project) -> None:
     per_epoch = pd.read_csv(finished.root / "metrics/history.csv").step[0]
+    finished.forget_training()
     finished.set(train__epochs=MANY)
     chance = random.Random(7)
     for victim in ("trainer", "DVC", "both"):
         dvc = start(finished)
         trainer = process_of("train", dvc)
         wait_for_progress(finished)
-        time.sleep(chance.random() * 0.2)
+        time.sleep(chance.random() * 0.1)
         for pid in {"trainer": [trainer.pid], "DVC": [dvc.pid], "both": [dvc.pid, trainer.pid]}[
             victim
         ]:
