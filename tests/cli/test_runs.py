@@ -213,6 +213,9 @@ def test_an_experiment_that_dvc_sets_up_is_named_as_such(
     monkeypatch.setattr("dvc.api.exp_show", lambda *_, **__: Repo(str(copy)))
     with pytest.raises(UserError, match=r"tmp1.*try again"):
         find_runs(project.root, commits=1)
+    monkeypatch.setattr("dvc.api.exp_show", lambda *_, **__: (copy / "1.run").read_text())
+    with pytest.raises(UserError, match=r"1\.run.*dvc queue kill"):
+        find_runs(project.root, commits=1)
 
 
 @pytest.mark.slow

@@ -1,8 +1,8 @@
 """`tokenmill runs`: one table of all commits and experiments, with changed parameters, results and
 costs.
 
-DVC collects parameters and metrics (`dvc.api.exp_show`). Times are those that this machine keeps in
-`.resume`; a run that was trained elsewhere, or in part, has none.
+DVC collects parameters and metrics (`dvc.api.exp_show`). Times are those that `.resume` keeps,
+found by the model in DVC's cache; a run that was trained elsewhere, or in part, has none.
 """
 
 import argparse
@@ -148,7 +148,10 @@ def run(options: argparse.Namespace) -> None:
     for name in runs.loc[runs["state"] == "failed", "run"]:
         console().print(f"why {name} failed: `dvc queue logs {name}`")
     if runs.loc[:, "seconds"].hasnans:
-        console().print("times and costs are known where all of a run was trained on this machine")
+        console().print(
+            "times and costs are known where all of a run was trained in this folder, "
+            "and its model is in DVC's cache"
+        )
 
 
 def ranked(runs: "pd.DataFrame", column: str, *, ascending: bool) -> "pd.DataFrame":
@@ -187,11 +190,11 @@ def find_runs(root: Path, *, commits: int) -> "pd.DataFrame":
         with Repo(str(root)) as repo:
             shown = [of_own_model(entry, root) for entry in shown]
             rows = [_row(entry, before, repo, root) for entry, before in _with_base(shown)]
-    except DvcException as error:
-        way_out = "`tokenmill doctor` says more"
-        if _is_of_copy(error):
-            way_out = "DVC is setting an experiment up or has just ended it; try again in a moment"
-        raise UserError(f"{root.resolve()}: {' '.join(str(error).split())}; {way_out}.") from None
+    except (DvcException, OSError) as error:
+        if isinstance(error, OSError) and not _is_of_copy(error):
+            raise
+        said = " ".join(str(error).split())
+        raise UserError(f"{root.resolve()}: {said}; {_way_out(error)}.") from None
     return pd.DataFrame(rows, columns=COLUMNS).astype(dict.fromkeys(COUNTS, "Int64"))
 
 
@@ -214,6 +217,20 @@ def _is_of_copy(error: Exception) -> bool:
     """Whether DVC fails on a copy of the project that is not whole, or on its record of one, while
     it makes or removes them for an experiment. It lists nothing then."""
     return str(paths.COPIES) in str(error)
+
+
+def _way_out(error: Exception) -> str:
+    """What the user can do where DVC does not list the runs."""
+    if not _is_of_copy(error):
+        return "`tokenmill doctor` says more"
+    moment = "DVC is setting an experiment up or has just ended it; try again in a moment"
+    if isinstance(error, OSError) and str(error.filename).endswith(".run"):
+        # A worker of DVC (3.67) that is shut down may take one more experiment, and never begins it
+        return (
+            f"{moment}. If `dvc queue status` shows the experiment as Running, but no active "
+            "worker: `dvc queue kill NAME`, then queue it again"
+        )
+    return moment
 
 
 def names_of_runs(root: Path) -> list[str]:
