@@ -10,12 +10,14 @@ from threading import Event
 import pytest
 
 from tests.doctor.small import opened, single
+from tests.imports import ROOT
 from tests.pipeline.project import Project as Repository
 from tests.pipeline.project import ran
 from tests.runs.unfinished import begin, stop
-from tokenmill.doctor import dvc, environment
+from tokenmill.doctor import checks, dvc, environment
 from tokenmill.doctor.environment import KEEP_ONE_SIDE, Finding, Pipeline, Project
 from tokenmill.doctor.objects import check_objects
+from tokenmill.schema import check_all
 from tokenmill.words.units import message
 
 
@@ -40,6 +42,27 @@ def test_dvc_reads_no_pipe(repository: Repository, name: str):
     assert [*dvc.check_pipeline(project), *check_objects(project)] == []
     repository.run("sh", "-c", str(found.fix))
     opened(repository)
+
+
+@pytest.mark.parametrize("what", ["cache", "file"])
+def test_links_to_what_the_cache_lacks_are_one_problem(repository: Repository, what: str):
+    books = repository.root / "data/raw/sample/book.txt"
+    books.parent.mkdir(parents=True)
+    books.write_text("text")
+    (repository.root / "data/link").symlink_to("nowhere")
+    repository.run("dvc", "config", "cache.type", "symlink")
+    repository.run("dvc", "add", "-q", "data/raw/sample")
+    cache = books.readlink().parents[3]
+    (cache if what == "cache" else books.readlink()).rename(repository.root / "away")
+    project = Project(repository.root, params=check_all(ROOT / "params.yaml"))
+    found = single(dvc.check_repository, project)
+    assert (found.level, str(cache) in found.text) == ("problem", True)
+    later = (dvc.check_cache, dvc.check_pipeline, checks.check_text)
+    assert [finding for check in later for finding in check(project)] == []
+    command = str(found.fix).removeprefix("mount it again; or: ").partition(";")[0]
+    repository.run("sh", "-c", command)
+    assert [path.is_symlink() for path in (books, repository.root / "data/link")] == [False, True]
+    assert "dvc pull" in str(single(dvc.check_pipeline, opened(repository)).fix)
 
 
 def test_cache_should_be_linked(repository: Repository):
@@ -270,6 +293,12 @@ class TestPipeline:
     def test_unreadable_pipeline_is_a_problem(self, repository: Repository):
         (repository.root / "dvc.yaml").write_text("stages: {train: {deps: 3}}\n")
         assert single(dvc.check_pipeline, opened(repository)).level == "problem"
+
+    def test_a_failure_of_the_system_is_not_blamed_on_the_pipeline(
+        self, repository: Repository, monkeypatch: pytest.MonkeyPatch
+    ):
+        monkeypatch.setattr(dvc, "_compared", lambda _: (repository.root / "gone").read_text())
+        assert "dvc.yaml" not in str(single(dvc.check_pipeline, opened(repository)).fix)
 
     def test_a_lock_file_that_was_cut_off_comes_from_git(self, repository: Repository):
         lock = repository.root / "dvc.lock"

@@ -90,6 +90,8 @@ def check_text(project: Project) -> Iterator[Finding]:
     try:
         project.raw = find_sources(place, FORMATS)
     except UserError as error:
+        if dvc.lost(root):  # a finding of `check_repository`, which mends this, too
+            return
         tracked = isinstance(place, Path) and not place.exists() and tracked_by_dvc(place)
         fix = (
             f"dvc pull {quote(str(tracked))}"

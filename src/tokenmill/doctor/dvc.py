@@ -24,7 +24,7 @@ from dvc_objects.fs.local import localfs
 from tokenmill import git
 from tokenmill.core import paths
 from tokenmill.core.errors import first_line
-from tokenmill.core.files import DISK_FULL
+from tokenmill.core.files import DISK_FULL, DVC_OBJECT
 from tokenmill.core.params import PARAMS_FILE
 from tokenmill.doctor.environment import (
     KEEP_ONE_SIDE,
@@ -78,6 +78,9 @@ READ_BY_DVC = ("dvc.yaml", PARAMS_FILE.name, "dvc.lock", ".dvcignore", ".gitigno
 READ_BY_DVC += (".dvc/config", OWN_FILE, ".dvc/.gitignore")
 """The files that DVC reads of a project, be they pipes or devices without an end."""
 
+OUTPUTS = ("data", "models", "reports", "metrics")
+"""The folders with what stages write and `dvc add` tracks."""
+
 
 def check_repository(project: Project) -> Iterator[Finding]:
     """Check that the project is a DVC repository whose files DVC can read."""
@@ -89,7 +92,7 @@ def check_repository(project: Project) -> Iterator[Finding]:
             return
     logging.getLogger("dvc").setLevel(logging.CRITICAL)  # its messages become findings
     try:
-        project.repo = Repo(str(project.root))
+        repo = Repo(str(project.root))
     except NotDvcRepoError:
         text = f"{project.root.resolve()} is not a DVC repository"
         yield problem("dvc", text, "git checkout .dvc, or: dvc init")
@@ -98,7 +101,38 @@ def check_repository(project: Project) -> Iterator[Finding]:
     except (DvcException, SCMError) as error:
         yield problem("dvc", f"{error}", "look into .dvc/config, .dvc/config.local and git status")
     else:
-        yield ok("dvc", f"{__version__}, cache in {project.repo.cache.local.path}")
+        if targets := lost(project.root):
+            yield _lost(targets)
+            return
+        project.repo = repo
+        yield ok("dvc", f"{__version__}, cache in {repo.cache.local.path}")
+
+
+def lost(root: Path) -> dict[str, Path]:
+    """The folders of outputs with links into DVC's cache whose targets are gone, as on a drive that
+    is not mounted, each with one of these targets. DVC fails at such links."""
+    found = dict[str, Path]()
+    for name in OUTPUTS:
+        files = (Path(folder, file) for folder, _, files in os.walk(root / name) for file in files)
+        targets = (file.readlink() for file in files if file.is_symlink() and not file.exists())
+        if target := next((one for one in targets if DVC_OBJECT.fullmatch(one.as_posix())), None):
+            found[name] = target
+    return found
+
+
+def _lost(targets: dict[str, Path]) -> Finding:
+    target = next(iter(targets.values()))
+    cache = target.parent.parent
+    if cache.exists():
+        text, first = f"to files that its cache does not have, as {target}", ""
+    else:
+        text, first = f"into {cache}, which is not there", "mount it again; or: "
+    links = f"find -L {' '.join(targets)} -type l -lname '*/files/md5/*' -exec rm {{}} +"
+    return problem(
+        "dvc",
+        f"{', '.join(targets)}: links of DVC lead {text}",
+        f"{first}{links}; then dvc pull or dvc repro",
+    )
 
 
 def check_cache(project: Project) -> Iterator[Finding]:
@@ -314,6 +348,8 @@ def _repair(repo: Repo, error: Exception) -> str:
     if "RWLock-file" in str(error):
         return f"rm {quote(str(lock_file(Path(repo.root_dir))))}"
     if "dvc.lock" not in str(error):
+        if not isinstance(error, DvcException):
+            return "dvc status -v, which says where; git diff shows what changed"
         return "correct dvc.yaml or params.yaml as it says; git diff shows what changed"
     if unmerged(Path(repo.root_dir)):
         return KEEP_ONE_SIDE
