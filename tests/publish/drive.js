@@ -13,7 +13,10 @@ const TASKS = `({
   tokenizer: ({ layout, turns, classes, spellings }) => {
     globalThis.tokenizer = new Tokenizer(layout, turns, classes, spellings);
   },
-  clean: ({ text, rules }) => asCleaned(text, rules),
+  rules: ({ rules }) => {
+    globalThis.rules = rules;
+  },
+  clean: ({ text }) => asCleaned(text, rules),
   encode: ({ text }) => tokenizer.plain(text),
   chat: ({ messages }) => tokenizer.chat(messages),
   newest: ({ messages, limit }) => tokenizer.newest(messages, limit),
@@ -23,8 +26,7 @@ const TASKS = `({
     return ids.map((id) => spelling.add(id)).join("") + spelling.end();
   },
   model: ({ about, base64 }) => {
-    const bytes = Uint8Array.from(atob(base64), (one) => one.charCodeAt(0));
-    globalThis.model = buildModel(about, bytes.buffer);
+    globalThis.model = buildModel(about, new Uint8Array(Buffer.from(base64, "base64")).buffer);
   },
   logits: ({ parts }) => {
     const rows = [];

@@ -27,10 +27,16 @@ def node() -> Iterator[Node]:
         yield node
 
 
-@pytest.mark.parametrize("mode", ["strict", "balanced", "lenient", "none"])
+@pytest.fixture(scope="module", params=["strict", "balanced", "lenient", "none"])
+def mode(node: Node, request: pytest.FixtureRequest) -> Mode:
+    """A mode, whose rules the page has."""
+    node.ask("rules", rules=cleaning_rules(request.param))
+    return request.param
+
+
 @settings(max_examples=300, deadline=None)
 @given(text=st.text(st.sampled_from(TRAPS) | OLD, max_size=40))
 def test_the_page_cleans_as_the_library(node: Node, mode: Mode, text: str):
     cleaned = normalize_typed(text, mode)
     expected = cleaned if cleaned.strip() else text
-    assert node.ask("clean", text=text, rules=cleaning_rules(mode)) == expected
+    assert node.ask("clean", text=text) == expected

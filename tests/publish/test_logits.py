@@ -132,9 +132,10 @@ def test_draws_follow_the_probabilities(node: Node, how: dict[str, Any]):
     times = 4000
     asked = {"logits": logits.tolist(), "sampling": vars(sampling), "times": times}
     drawn = node.ask("choose", **asked)
-    assert drawn == node.ask("choose", **asked)
+    asked["times"] = 400
+    assert drawn[:400] == node.ask("choose", **asked)
     asked["sampling"] = vars(sampling) | {"seed": 8}
-    assert drawn != node.ask("choose", **asked)
+    assert drawn[:400] != node.ask("choose", **asked)
     ids, p = candidate_probabilities(logits[None], sampling)
     share = np.zeros(400)
     share[np.arange(400) if ids is None else ids[0].numpy()] = (p[0] / p[0].sum()).numpy()
