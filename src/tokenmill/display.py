@@ -10,6 +10,7 @@ in a text are only brackets. A pipe or a file gets plain text. Nothing here chan
 does not track it.
 """
 
+import contextlib
 import itertools
 import json
 import math
@@ -49,6 +50,9 @@ INDENT = 4
 LAST_WORDS = 10.0
 """Seconds that DVC has after its error. DVC 3.67 hangs after some, as of a git submodule in what it
 imports."""
+
+INTERRUPTED = 2.0
+"""Seconds that a program has to end after an interrupt, which a terminal sends to it, too."""
 
 QUIET = 2.0
 """Seconds of work before any progress is shown."""
@@ -135,17 +139,24 @@ def print_blocks(blocks: Iterable[RenderableType], screen: Console) -> None:
 
 def passed_on(command: Sequence[str]) -> int:
     """Run a program, print on stderr what it prints, and return its exit code. Where DVC has said
-    its error, it is ended if it does not end."""
+    its error, it is ended if it does not end; so is any program where this one is interrupted."""
     with subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace"
     ) as process:
         assert process.stdout is not None
         end = threading.Timer(LAST_WORDS, process.kill)
         end.daemon = True
-        for line in process.stdout:
-            say(line.rstrip("\n"), out=sys.stderr)
-            if line.startswith("ERROR: ") and end.ident is None:
-                end.start()
+        try:
+            for line in process.stdout:
+                say(line.rstrip("\n"), out=sys.stderr)
+                if line.startswith("ERROR: ") and end.ident is None:
+                    end.start()
+        except KeyboardInterrupt:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(INTERRUPTED)
+            process.kill()
+            process.wait()
+            raise
     end.cancel()
     return process.returncode
 

@@ -3,14 +3,17 @@
 import base64
 import contextlib
 import shutil
+import signal
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import psutil
 import pytest
 from dvc import fs as dvc_fs
 from dvc.exceptions import DvcException
@@ -155,6 +158,21 @@ def test_a_program_that_hangs_after_its_error_is_ended(monkeypatch: pytest.Monke
         "import time; print('ERROR: x', flush=True); print('ERROR: y', flush=True); time.sleep(600)"
     )
     assert passed_on([sys.executable, "-c", code]) != 0
+
+
+def test_an_interrupt_ends_the_program_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(display, "INTERRUPTED", 0.1)
+    code = "import os, signal, time; os.kill(os.getppid(), signal.SIGINT); time.sleep(60)"
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    others = psutil.Process().children()
+    begun = time.monotonic()
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            passed_on([sys.executable, "-c", code])
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert psutil.Process().children() == others
+    assert time.monotonic() - begun < 30
 
 
 @pytest.fixture

@@ -90,9 +90,7 @@ def run(options: argparse.Namespace) -> None:
     _check_project()
     with _alone():
         _refuse_existing(target, record)
-        for path in RAW.glob(".*.tmp"):
-            if TEMPORARY.fullmatch(path.name):
-                remove(path)
+        _remove_temporary()
     say(f"dvc {shlex.join(command)}")
     if command[0] == "import-url":
         check_listing(options.address)
@@ -103,6 +101,7 @@ def run(options: argparse.Namespace) -> None:
     finally:
         if failed:
             with _alone():  # else DVC was refused, and the target is what another one fetches
+                _remove_temporary()
                 if not os.path.lexists(record):  # which DVC writes last
                     remove(target)
     if failed:
@@ -146,6 +145,12 @@ def _refuse_existing(target: Path, record: Path) -> None:
             f"{target} exists, and DVC does not know it, as after a fetch that was killed; move it "
             "away, or take another --name."
         )
+
+
+def _remove_temporary() -> None:
+    for path in RAW.glob(".*.tmp"):
+        if TEMPORARY.fullmatch(path.name):
+            remove(path)
 
 
 def benchmarks_of(address: str, *, non_commercial: bool) -> list[str]:
