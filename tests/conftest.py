@@ -119,13 +119,15 @@ tests/pipeline, where none is quick, share little."""
 
 @pytest.hookimpl(trylast=True)  # after `-m` has chosen
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Each process gets a share of the folders with slow tests, and begins with them; then come the
-    others.
+    """Shuffle by the seed, if there is one. Each process gets a share of the folders with slow
+    tests, and begins with them; then come the others.
 
     A process that is done takes from the ends of the others: so what is expensive to make is made
     once, and no long one is left for the end. xdist gives each process a part of the list, all of
     the same length.
     """
+    if (seed := config.getoption("seed")) is not None:
+        _shuffle(items, seed)
     count = getattr(config, "workerinput", {}).get("workercount", 1)
     slow_files = {
         item.path
