@@ -1,18 +1,23 @@
 """A trainer that is really stopped or killed: continuing from what it saved ends in the same
 bytes."""
 
+import contextlib
 import math
 import os
 import random
 import signal
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from tests.training.fork_server import ForkServer, Trainer
-from tests.training.tiny import assert_same_to_rounding, digest
+from tests.training.tiny import assert_same_to_rounding, digest, run
+from tokenmill.training import launch
+from tokenmill.training import run as run_module
 from tokenmill.training.checkpoint import read_state
 from tokenmill.training.history import RunState
 from tokenmill.training.launch import Interrupt, stop_signals
@@ -106,6 +111,25 @@ def test_max_minutes_saves_and_the_next_run_continues(
     assert following.wait() == 0
     assert f"continuing from step {last} of 60" in following.said
     assert digest(tmp_path / "limited" / "model") == quiet
+
+
+def test_minutes_begin_when_the_checkpoints_are_free(
+    here: Path, tokens: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """Another run may take hours."""
+    now = [0.0]
+    own = run_module.own
+
+    @contextlib.contextmanager
+    def own_an_hour_later(*arguments: Any) -> Iterator[Any]:
+        with own(*arguments) as mirror:
+            now[0] += 3600
+            yield mirror
+
+    monkeypatch.setattr(run_module, "own", own_an_hour_later)
+    monkeypatch.setattr(launch, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    assert run(tokens, here / "model", epochs=1, runtime={"max_minutes": 1})
+    assert now == [3600]
 
 
 def _wait_for_steps(trainer: Trainer, count: int) -> None:
