@@ -26,7 +26,6 @@ from urllib.parse import unquote, urlsplit
 from tokenmill.cli.main import Parser, file_name
 from tokenmill.core.errors import UserError, first_line
 from tokenmill.core.files import remove
-from tokenmill.core.params import read_yaml
 from tokenmill.display import passed_on, say
 from tokenmill.temporary import temporary_folder
 from tokenmill.words.units import counted, masked, override, size
@@ -350,6 +349,8 @@ def check_whole(target: Path, record: Path) -> None:
     Raises:
         UserError: says how to remove it.
     """
+    from tokenmill.core.params import read_yaml
+
     content = read_yaml(record, ("deps", "outs"))
     source, here = content["deps"][0], content["outs"][0]
     again = f"to fetch it again, `dvc remove --outs {record}` first"
