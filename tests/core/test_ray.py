@@ -97,10 +97,13 @@ def test_reading_is_bounded_and_closing_starts_no_more(executor: Executor, tmp_p
 
     held = tmp_path / "held"
     held.touch()
+    first = [tmp_path / str(number) for number in range(3)]
 
     def function(number: int) -> None:
-        # Some begin when the test, and with it the folder, is gone
-        while number >= 3 and held.exists():
+        if number < 3:
+            first[number].touch()
+        # Ray may begin a later one before the first; and some begin when the test is gone
+        while number >= 3 and held.exists() and all(one.exists() for one in first):
             time.sleep(0.02)
 
     results = executor.map(function, items())
