@@ -220,8 +220,15 @@ def test_no_amount_of_time_lets_a_model_learn_a_text_by_heart(params: AllParams)
 @pytest.mark.parametrize("text_bytes", [100_000, 1_000_000, 10_000_000])
 def test_no_model_is_too_large_for_its_text(params: AllParams, text_bytes: int):
     corpus = corpus_of(params, text_bytes=text_bytes)
-    proposal = fit(corpus, params, seconds=360_000, step_seconds=step_seconds)
+    timed: list[Workload] = []
+
+    def keeping(work: Workload) -> float:
+        timed.append(work)
+        return step_seconds(work)
+
+    proposal = fit(corpus, params, seconds=360_000, step_seconds=keeping)
     assert parameters_per_token(proposal.work) <= LARGEST
+    assert all(parameters_per_token(work) <= LARGEST for work in timed)
     is_large = parameters_per_token(proposal.work) > LARGE
     assert proposal.work.train.epochs == (MOST_EPOCHS_OF_LARGE if is_large else MOST_EPOCHS)
 
@@ -426,6 +433,8 @@ def test_the_command_says_what_did_not_fit(
     project: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ):
     """On a card that holds the smallest model of this text, and no other."""
+    for number in range(20):  # so that the next one is not too large for the text
+        shutil.copy(project / "text" / "0.txt", project / "text" / f"again-{number}.txt")
     (card,) = (replace(gpu, memory_gb=0.006) for gpu in HARDWARE if gpu.name == "L4")
     monkeypatch.setattr(plan, "HARDWARE", [card])
     main(["fit", "--minutes", "1", "--hardware", "L4", "--yes"])

@@ -331,9 +331,11 @@ class _Search:
 
     def proposals(self, text: TokenizedText) -> Iterator[Workload]:
         """Yield trainings that read the text at least once, from the smallest model up, until they
-        learn less in this time."""
+        learn less in this time, or are too large for the text."""
         lowest = math.inf
         for shape in LADDER:
+            if shape != LADDER[0] and self._is_too_large(text, shape):
+                return
             work = self.proposal(text, shape)
             if not work:
                 return
@@ -357,10 +359,13 @@ class _Search:
         """The training of the next larger model if it is not too large for the text and reads it
         often enough, else `work`."""
         rung = LADDER.index((work.config.n_layer, work.config.n_embd)) + 1
-        larger = self.proposal(text, LADDER[rung]) if rung < len(LADDER) else None
-        if not larger or parameters_per_token(larger) > LARGEST:
+        if rung == len(LADDER) or self._is_too_large(text, LADDER[rung]):
             return work
-        return larger if larger.train.epochs >= READ_BY_LARGER else work
+        larger = self.proposal(text, LADDER[rung])
+        return larger if larger and larger.train.epochs >= READ_BY_LARGER else work
+
+    def _is_too_large(self, text: TokenizedText, shape: tuple[int, int]) -> bool:
+        return parameters_per_token(workload(self.params, text, *shape)) > LARGEST
 
     def why_none(self, text: TokenizedText) -> str:
         """Why there is no proposal: even the smallest model does not suit the text, the memory or
