@@ -172,6 +172,12 @@ def test_nobody_answers(hub: Hub, monkeypatch: pytest.MonkeyPatch):
     assert f"{NAME} was not pushed" in refusal()
 
 
+def test_a_hub_that_is_no_address_is_refused(hub: Hub, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("HF_ENDPOINT", "http://hub:x")
+    assert refusal().startswith("error: HF_ENDPOINT")
+    assert not Path("out").exists()
+
+
 def test_a_token_that_login_saved_is_taken(
     hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):

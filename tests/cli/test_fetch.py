@@ -92,6 +92,7 @@ def test_dvc_sees_what_a_user_adds_in_a_clone_too(tmp_path: Path) -> None:
         "s3://bucket/..",
         "s3:",
         "http://[x",
+        "http://host:x/a.txt",
     ],
 )
 def test_what_is_no_address_is_refused(address: str) -> None:
@@ -134,9 +135,10 @@ def test_no_secret_of_the_hub_is_recorded(monkeypatch: pytest.MonkeyPatch) -> No
     assert "SECRET" not in str(refused.value)
 
 
-def test_the_hub_is_an_address(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("value", ["/mnt/hub", "http://", "http://[", "http://hub:x"])
+def test_the_hub_is_an_address(value: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """DVC would read a folder as it is, without the clone that is checked."""
-    monkeypatch.setenv("HF_ENDPOINT", "/mnt/hub")
+    monkeypatch.setenv("HF_ENDPOINT", value)
     with pytest.raises(UserError):
         planned("hf://datasets/ada/books")
 

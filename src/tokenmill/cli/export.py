@@ -9,12 +9,12 @@ what has arrived by then is not sent again.
 """
 
 import argparse
-import os
 import re
 import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tokenmill.cli.fetch import hub
 from tokenmill.cli.generate import add_model_arguments, model_of
 from tokenmill.cli.main import Parser
 from tokenmill.core.errors import UserError
@@ -84,6 +84,7 @@ def run(options: argparse.Namespace) -> None:
             f"--license {options.license!r} is no licence of the hub; take one such as "
             "apache-2.0, mit or other."
         )
+    hub()  # before its client is imported, which asserts that HF_ENDPOINT is an address
     api = None if options.push is None else client(options.push)
     checkpoint = model_of(options)
     name = re.sub(r"[^\w.-]+", "-", checkpoint.name).strip("-.")
@@ -170,7 +171,7 @@ def client(name: str) -> "HfApi":
         raise UserError(
             "there is no token for Hugging Face; `hf auth login` saves one, or set HF_TOKEN."
         )
-    return HfApi(os.environ.get("HF_ENDPOINT") or None, token=token)
+    return HfApi(hub(), token=token)
 
 
 def push(api: "HfApi", folder: Path, files: list[str], name: str, *, public: bool) -> str:

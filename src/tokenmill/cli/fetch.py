@@ -227,15 +227,12 @@ def planned(address: str, name: str | None = None) -> tuple[Path, list[str]]:
         'import -o data/raw/books --rev=v1 -- https://huggingface.co/datasets/ada/books data'
     """
     check_no_secret(address, "the address")
-    try:
-        parts = urlsplit(address)
-    except ValueError:  # such as a bracket in the name of the host
-        parts = urlsplit("")
-    if not parts.scheme or not (parts.netloc or parts.path):
+    if not _is_address(address):
         raise UserError(
             f"{address} is no address such as hf://… or https://…; what is here already is for "
             "data.raw."
         )
+    parts = urlsplit(address)
     if parts.scheme != "hf":
         target = _target(address, name or (parts.path.rstrip("/") or parts.netloc))
         return target, ["import-url", "--", address, target.as_posix()]
@@ -247,13 +244,32 @@ def planned(address: str, name: str | None = None) -> tuple[Path, list[str]]:
         )
     dataset, revision, path = found.groups()
     target = _target(address, name or (path if path and Path(path).suffix else dataset))
-    endpoint = os.environ.get("HF_ENDPOINT", HUB)
-    check_no_secret(endpoint, "HF_ENDPOINT")
-    if "://" not in endpoint:  # DVC would read a folder without a clone
-        raise UserError(f"HF_ENDPOINT={endpoint} is no address such as {HUB}.")
-    repository = f"{endpoint.rstrip('/')}/datasets/{dataset}"
+    check_no_secret(os.environ.get("HF_ENDPOINT", ""), "HF_ENDPOINT")
+    repository = f"{hub().rstrip('/')}/datasets/{dataset}"
     at = [f"--rev={revision}"] if revision else []
     return target, ["import", "-o", target.as_posix(), *at, "--", repository, path or "."]
+
+
+def hub() -> str:
+    """The address in HF_ENDPOINT, or that of Hugging Face.
+
+    Raises:
+        UserError: HF_ENDPOINT is no address. DVC would read a folder as it is, without the clone
+            that is checked, and the hub's client cannot even be imported.
+    """
+    endpoint = os.environ.get("HF_ENDPOINT") or HUB
+    if not _is_address(endpoint):
+        raise UserError(f"HF_ENDPOINT={endpoint} is no address such as {HUB}.")
+    return endpoint
+
+
+def _is_address(text: str) -> bool:
+    try:
+        parts = urlsplit(text)
+        _ = parts.port
+    except ValueError:  # a bracket in the name of the host, or a port that is no number
+        return False
+    return "://" in text and bool(parts.netloc or parts.path)
 
 
 def check_no_secret(address: str, name: str) -> None:
