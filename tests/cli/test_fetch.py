@@ -4,6 +4,7 @@ import base64
 import contextlib
 import shutil
 import signal
+import subprocess
 import sys
 import threading
 import time
@@ -315,6 +316,30 @@ def test_a_fetch_removes_nothing_of_another(tmp_path: Path) -> None:
         project.run(*fetch, check=False)
         assert other.exists()
         assert "killed" not in project.run(*fetch, check=False)
+
+
+def test_sigterm_ends_dvc_too(tmp_path: Path) -> None:
+    project = Project.new(tmp_path / "here")
+    began, ended = threading.Event(), threading.Event()
+
+    class Source(Locked):
+        def do_HEAD(self) -> None:
+            self.send_response(200)
+            self.send_header("Content-Length", "6")
+            self.end_headers()
+
+        def do_GET(self) -> None:
+            began.set()
+            ended.wait(60)
+
+    with serving(Source) as address:
+        command = [sys.executable, "-m", "tokenmill", "fetch", f"{address}/x.txt"]
+        with subprocess.Popen(command, cwd=project.root, env=project.env) as fetch:
+            assert began.wait(60)
+            fetch.terminate()
+            assert fetch.wait(60) == 130
+        with Repo(str(project.root)).lock:
+            ended.set()
 
 
 @pytest.mark.parametrize(

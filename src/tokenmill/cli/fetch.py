@@ -16,6 +16,7 @@ import os
 import re
 import shlex
 import shutil
+import signal
 import sys
 from collections.abc import Iterator, Sequence
 from http import HTTPStatus
@@ -79,6 +80,7 @@ def run(options: argparse.Namespace) -> None:
         UserError: the address is not understood or is not there, or its files would leave the
             folder or not fit on the disk.
     """
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that it ends DVC and pip, too
     if options.address.startswith(BENCHMARKS):
         if options.name:
             raise UserError(f"--name {options.name} is for text; a benchmark keeps its own name.")
@@ -209,7 +211,10 @@ def fetch_benchmarks(names: Sequence[str]) -> None:
     add = ["add", *map(str, files)]
     say(f"dvc {shlex.join(add)}")
     if passed_on([sys.executable, "-P", "-m", "dvc", *add]):
-        raise UserError(f"{', '.join(add[1:])} is not under DVC; DVC says above why.")
+        raise UserError(
+            f"{', '.join(add[1:])} is here, but not under DVC, which says above why; then type "
+            f"`dvc {shlex.join(add)}`."
+        )
     say(f"to measure every epoch on them: dvc exp run -S 'benchmarks.names=[{','.join(names)}]'")
 
 
