@@ -146,6 +146,7 @@ def test_blocks_do_not_matter_to_csv(records, cuts):
         (rb'"a\ufffdb"', "a\ufffdb", 0),
         (b'"a\xffb\xe2\x82c' + "über".encode() + b'\xc3\xbc"', "a\ufffdb\ufffdcüberü", 1),
         (rb'"nul\u0000"', "nul\0", 0),
+        (b"18446744073709551617", "18446744073709551617", 0),
     ],
 )
 def test_damage_in_json_is_replaced_and_counted(tmp_path, run, kind, raw, text, damaged):  # noqa: PLR0917

@@ -4,6 +4,7 @@ polars reads a whole block of JSON lines three times as fast as orjson reads its
 (`polars_texts`). It is used only where both give the same texts.
 """
 
+import contextlib
 import io
 import json
 import re
@@ -259,15 +260,19 @@ def json_lines(
     tally.refusals[source.name] = refusal
 
 
+_LARGE = re.compile(rb'": ?-?\d{19}')
+"""Matches a number of which orjson may make a float, which has 16 digits: one beyond 64 bits."""
+
+
 def _value(line: bytes | None) -> Any:
     """Parse one JSON value. Python's reader accepts some values that orjson refuses: lone
     surrogates, NaN, control characters."""
     if line is None:
         raise ValueError
-    try:
-        return orjson.loads(line)
-    except orjson.JSONDecodeError:
-        return json.loads(decode_json(line), strict=False)
+    with contextlib.suppress(orjson.JSONDecodeError):
+        if not _LARGE.search(line):
+            return orjson.loads(line)
+    return json.loads(decode_json(line), strict=False)
 
 
 def lines(blocks: Iterable[bytes]) -> Iterator[bytes | None]:
