@@ -317,6 +317,7 @@ def test_the_end_waits_for_a_slow_mirror_but_not_forever(
     [
         ("/nowhere/at/all", "is no folder; mount the drive, or make the folder"),
         ("nonsense://x", "cannot be used: Protocol not known"),
+        ("ftp://127.0.0.1:9/x", "network"),
     ],
 )
 def test_a_mirror_that_cannot_work_is_refused_at_the_start(tmp_path: Path, url: str, reason: str):

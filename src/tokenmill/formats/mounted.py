@@ -34,10 +34,10 @@ def open_place(url: str, name: str) -> tuple[AbstractFileSystem, str]:
         fs, path = _opened(url)
     # Every file system fails in its own way
     except Exception as error:
-        raise UserError(
-            f"{name} ({url}) cannot be used: {first_line(error)}. For s3:// install `s3fs` "
-            "(`pip install -e '.[s3]'`), or give a folder."
-        ) from None
+        way_out = "look at the address, at your key for it and at the network"
+        if isinstance(error, ImportError | ValueError):  # a package or a protocol
+            way_out = "for s3:// `pip install -e '.[s3]'`, or give a folder"
+        raise UserError(f"{name} ({url}) cannot be used: {first_line(error)}; {way_out}.") from None
     root = str(path).rstrip("/")
     if not isinstance(fs, LocalFileSystem):
         return fs, root
