@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from tokenmill.formats.shards import ROW_GROUP_BYTES
+from tokenmill.stage import report_errors
 from tokenmill.tokens.corpus import PLACES
 
 FIGURES = Path(__file__).with_name("figures.json")
@@ -197,4 +198,4 @@ def row(name: str, size: float, machine: Machine, took: Hours, share: dict[str, 
 
 
 if __name__ == "__main__":
-    main()
+    report_errors(main)
