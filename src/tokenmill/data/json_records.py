@@ -261,7 +261,7 @@ def json_lines(
 
 
 _LARGE = re.compile(rb'": ?-?\d{19}')
-"""Matches a number of which orjson may make a float, which has 16 digits: one beyond 64 bits."""
+"""Matches a key whose number may be beyond 64 bits. orjson makes a float of it, of 17 digits."""
 
 
 def _value(line: bytes | None) -> Any:
