@@ -48,8 +48,7 @@ def shown(watched: Watched, width: int, height: int) -> list[str]:
 
 def test_80_columns_and_24_lines_hold_all_of_it(project: Path):
     begin(project)
-    watched = Watched(Path(), None)
-    assert watched.look()
+    watched = found(None, Console(quiet=True), once=True)
     watched.answers.update(watched.now, wait=True)
     assert watched.answers.problem == ""
     assert (watched.answers.step, watched.answers.rows[0][0]) == (15, "Who are you?")
@@ -72,8 +71,7 @@ def test_weights_that_were_removed_for_newer_ones_answer_no_more(
     project: Path, monkeypatch: pytest.MonkeyPatch
 ):
     begin(project)
-    watched = Watched(Path(), None)
-    assert watched.look()
+    watched = found(None, Console(quiet=True), once=True)
     _, chosen = watched.now.weights() or (0, Path())
     told = project / "live/run.json"
 
@@ -91,16 +89,14 @@ def test_weights_that_were_removed_for_newer_ones_answer_no_more(
 @pytest.mark.parametrize(("width", "used"), [(40, 40), (200, 120)])
 def test_it_has_one_width(project: Path, width: int, used: int):
     begin(project)
-    watched = Watched(Path(), None)
-    assert watched.look()
+    watched = found(None, Console(quiet=True), once=True)
     assert max(map(len, shown(watched, width, 10))) <= used
 
 
 def test_rows_come_before_the_first_validation(project: Path):
     begin(project)
     (project / "live/validation.csv").write_text("step,epoch,val_loss,val_bits_per_byte\n")
-    watched = Watched(Path(), None)
-    assert watched.look()
+    watched = found(None, Console(quiet=True), once=True)
     assert "loss 3.200" in "\n".join(shown(watched, 80, 24))
     (project / "live/steps.csv").write_text("step,epoch,loss,learning_rate,gradient_norm\n")
     assert watched.look()
@@ -112,6 +108,15 @@ def test_once_prints_and_ends(project: Path, capsys: pytest.CaptureFixture[str])
     begin(project)
     main(["watch", "--once"])
     assert "step 18 of 20" in capsys.readouterr().out
+
+
+def test_the_other_trainings_are_named(project: Path, capsys: pytest.CaptureFixture[str]):
+    begin(project)
+    begin(project, project / ".dvc/tmp/exps/tmp1", fingerprint="1" * 16)
+    main(["watch", "--once", "tmp1"])
+    said = capsys.readouterr().out
+    assert "under way in the copy tmp1" in said
+    assert "also under way: this workspace\n" in said
 
 
 def test_a_terminal_that_draws_nothing_is_shown_it_once(
@@ -173,8 +178,7 @@ def test_it_does_not_wait_where_the_lock_of_dvc_is_damaged(project: Path):
 
 def test_the_end_is_told(project: Path):
     begin(project)
-    watched = Watched(Path(), None)
-    assert watched.look()
+    watched = found(None, Console(quiet=True), once=True)
     (project / "live/run.json").unlink()
     with (project / "live/steps.csv").open("a") as file:
         file.write("20,1.33,2.5,0.0,1.0\n")
@@ -186,8 +190,7 @@ def test_the_end_is_told(project: Path):
 
 def test_the_page_loads_itself_again_until_the_end(project: Path):
     begin(project)
-    watched = Watched(Path(), None)
-    assert watched.look()
+    watched = found(None, Console(quiet=True), once=True)
     page = watched.write_page(reloads=True).read_text()
     assert '<meta http-equiv="refresh" content="5">' in page
     assert page.count("18 of 20") == 1, "one counter of steps"
@@ -221,8 +224,7 @@ def test_the_last_page_does_not_load_itself_again(
 
 def test_weights_that_are_gone_are_no_end(project: Path):
     begin(project)
-    watched = Watched(Path(), None)
-    assert watched.look()
+    watched = found(None, Console(quiet=True), once=True)
     (project / "data/tokenizer/tokenizer.json").unlink()
     watched.answers.update(watched.now, wait=True)
     assert "tokenizer.json" in watched.answers.problem

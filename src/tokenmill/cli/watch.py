@@ -96,18 +96,18 @@ def found(name: str | None, screen: Console, *, once: bool) -> "Watched":
         UserError: no training is under way, and none will come.
     """
     from tokenmill.doctor.environment import check_running
+    from tokenmill.runs.under_way import all_under_way
 
     is_said = False
     at_work = -math.inf
     while True:
-        watched = Watched(Path(), name)
-        is_there = watched.look()
-        running = check_running(watched.root)
+        trainings = [one for one in all_under_way(Path()) if name in (None, one.name)]
+        running = check_running(Path())
         if running.level == "warning":
             at_work = time.monotonic()
         waits = not once and time.monotonic() - at_work < BETWEEN_STAGES
-        if is_there and (watched.now.is_on or not waits):
-            return watched
+        if trainings and (trainings[0].is_on or not waits):
+            return Watched(trainings[0])
         if running.level == "problem":
             raise UserError(f"{running.text}; `{running.fix}`.")
         if not waits:
@@ -181,30 +181,24 @@ class Answers:
 
 @dataclass
 class Watched:
-    """The training that is watched."""
+    """The training that is watched, even if another one begins."""
 
-    root: Path
-    name: str | None
+    now: "UnderWay"
     answers: Answers = field(default_factory=Answers)
-    now: "UnderWay" = field(init=False)
     is_over: bool = False
     others: Sequence[str] = ()
+    """The places of the other trainings that are on."""
 
     def look(self) -> bool:
-        """Read the files of the training again. The result is False if there are none, or no
-        longer."""
+        """Read the files of the training again. The result is False if there are none any more."""
         from tokenmill.runs.under_way import all_under_way
 
-        found = [one for one in all_under_way(self.root) if self.name in (None, one.name)]
-        if hasattr(self, "now"):  # stay with this training, even if another one begins
-            found = [one for one in found if one.run.fingerprint == self.now.run.fingerprint]
-        self.is_over = not found
-        if found:
-            self.now = found[0]
-            self.others = [one.where for one in found[1:] if one.is_on]
-        elif hasattr(self, "now"):
-            self.now = self.now.last()
-        return bool(found)
+        trainings = all_under_way(self.now.root)
+        same = [one for one in trainings if one.run.fingerprint == self.now.run.fingerprint]
+        self.is_over = not same
+        self.now = same[0] if same else self.now.last()
+        self.others = [one.where for one in trainings if one.is_on and one is not self.now]
+        return not self.is_over
 
     def sentence(self, *, steps: bool) -> str:
         """A sentence about which training this is and where it stands, by its steps or only by its
@@ -281,7 +275,7 @@ class Watched:
         """Write the page, which reloads itself or says of when it is; return its path."""
         from tokenmill.reports.page import render
 
-        path = self.root / PAGE
+        path = self.now.root / PAGE
         sentence = self.sentence(steps=False)
         if self.now.is_on and not self.is_over and not reloads:
             sentence += f", as of {clock(0)}"
