@@ -123,38 +123,19 @@ def _right(found: Sequence[bool]) -> str:
     return f"{sum(found)} of {len(found)}" if found else "none expected"
 
 
-@dataclass(frozen=True)
-class Measure:
-    """A row of the table of measures."""
-
-    write: Callable[[ComparedEpoch], str]
-    loss: Callable[[EpochResult], float] | None = None
-    """For a loss on the validation text: its value, of which the lowest is best."""
-    is_per_token: bool = False
-    """Whether this loss depends on the tokenizer."""
-
-
-def _loss(
-    value: Callable[[EpochResult], float],
-    *,
-    is_per_token: bool,
-    write: Callable[[float], str] = fixed,
-) -> Measure:
-    return Measure(lambda epoch: write(value(epoch.result)), value, is_per_token)
-
-
-MEASURES = {
-    "training loss at end": Measure(lambda epoch: fixed(epoch.result.train_loss)),
-    "validation loss": _loss(lambda result: result.val_loss, is_per_token=True),
-    "perplexity": _loss(lambda result: result.perplexity, is_per_token=True, write=perplexity),
-    "bits per byte": _loss(lambda result: result.bits_per_byte, is_per_token=False),
-    RIGHT: Measure(lambda epoch: _right(epoch.result.expected)),
-    "repetition": Measure(lambda epoch: f"{epoch.result.repetition:.2f}"),
-    "epoch": Measure(lambda epoch: f"{epoch.result.epoch} of {len(epoch.run.evaluation.epochs)}"),
-    "steps": Measure(lambda epoch: f"{epoch.row.step:,}"),
-    "tokens seen": Measure(lambda epoch: f"{epoch.row.tokens:,}"),
-    "parameters": Measure(lambda epoch: f"{epoch.run.parameters:,}"),
+MEASURES: dict[str, Callable[[ComparedEpoch], str]] = {
+    "training loss at end": lambda epoch: fixed(epoch.result.train_loss),
+    "validation loss": lambda epoch: fixed(epoch.result.val_loss),
+    "perplexity": lambda epoch: perplexity(epoch.result.perplexity),
+    "bits per byte": lambda epoch: fixed(epoch.result.bits_per_byte),
+    RIGHT: lambda epoch: _right(epoch.result.expected),
+    "repetition": lambda epoch: f"{epoch.result.repetition:.2f}",
+    "epoch": lambda epoch: f"{epoch.result.epoch} of {len(epoch.run.evaluation.epochs)}",
+    "steps": lambda epoch: f"{epoch.row.step:,}",
+    "tokens seen": lambda epoch: f"{epoch.row.tokens:,}",
+    "parameters": lambda epoch: f"{epoch.run.parameters:,}",
 }
+"""The rows of the table of measures, each with how it writes its cells."""
 
 
 @dataclass(frozen=True)
@@ -184,8 +165,8 @@ class Comparison:
         Right answers have no row where none are expected."""
         expects = any(epoch.result.expected for epoch in self.epochs)
         return {
-            name: [measure.write(epoch) for epoch in self.epochs]
-            for name, measure in MEASURES.items()
+            name: [write(epoch) for epoch in self.epochs]
+            for name, write in MEASURES.items()
             if expects or name != RIGHT
         }
 
@@ -193,26 +174,29 @@ class Comparison:
     def best(self) -> dict[str, list[bool]]:
         """For each measure that can be compared here and differs, which columns have the best
         value."""
+        cells = self.measures
         found = {}
-        for name, cells in self.measures.items():
-            values = self._compared(name)
-            if len(set(values) - {None}) > 1:
-                top = cells[
-                    min((value, i) for i, value in enumerate(values) if value is not None)[1]
-                ]
-                found[name] = [cell == top for cell in cells]
+        for name, value_of in self._comparable.items():
+            values = [value_of(epoch.result) for epoch in self.epochs]
+            known = [value for value in values if value is not None]
+            if len(set(known)) > 1:
+                top = cells[name][values.index(min(known))]
+                found[name] = [cell == top for cell in cells[name]]
         return found
 
-    def _compared(self, name: str) -> list[float | None]:
-        """The values of a measure, of which the lowest is best; None where there is none, and
-        everywhere if none is better than another or they must not be compared."""
-        results = [epoch.result for epoch in self.epochs]
-        if name == RIGHT:
-            is_same = len(set(filter(None, map(_expecting, self.runs)))) == 1
-            return [-sum(one.expected) if one.expected and is_same else None for one in results]
-        loss = MEASURES[name].loss
-        is_other = self._has_other_texts or (self._has_other_tokens and MEASURES[name].is_per_token)
-        return [None if loss is None or is_other else loss(one) for one in results]
+    @property
+    def _comparable(self) -> dict[str, Callable[[EpochResult], float | None]]:
+        """The measures that can be compared here, each with its value, of which the lowest is best,
+        or None."""
+        found: dict[str, Callable[[EpochResult], float | None]] = {}
+        if len(set(filter(None, map(_expecting, self.runs)))) == 1:
+            found[RIGHT] = lambda result: -sum(result.expected) if result.expected else None
+        if not self._has_other_texts:
+            found["bits per byte"] = lambda result: result.bits_per_byte
+            if not self._has_other_tokens:
+                found["validation loss"] = lambda result: result.val_loss
+                found["perplexity"] = lambda result: result.perplexity
+        return found
 
     @functools.cached_property
     def settings(self) -> dict[str, list[str]]:
