@@ -219,11 +219,12 @@ class TestPipeline:
             ("", []),
             ("tokens", ["unpack"]),
             ("params.yaml", ["unpack", "train", "show"]),
+            ("model", ["unpack", "train", "show"]),
         ):
-            if change == "tokens":
-                (repository.root / change).unlink()
-            elif change:
+            if change == "params.yaml":
                 (repository.root / change).write_text("other: text\n")
+            elif change:
+                (repository.root / change).unlink()
             project = opened(repository)
             assert single(dvc.check_pipeline, project).level == ("warning" if expected else "ok")
             assert compared(project).outdated == expected

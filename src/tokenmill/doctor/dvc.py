@@ -16,6 +16,7 @@ from dvc import __version__
 from dvc.exceptions import DvcException, NotDvcRepoError
 from dvc.lock import LockError
 from dvc.repo import Repo, lock_repo
+from dvc.repo.graph import get_subgraph_of_nodes
 from dvc.scm import SCMError
 from dvc_objects.fs import generic
 from dvc_objects.fs.errors import RemoteMissingDepsError
@@ -378,20 +379,15 @@ def _compared(repo: Repo) -> Pipeline:
         for stage in stages
         if stage not in uncached
     }
-    found = [stage for stage in stages if reasons.get(stage)]
-    todo = [
+    found = {stage for stage in stages if reasons.get(stage)}
+    changed = {
         stage
         for stage in found
         if "changed" in reasons[stage] and not _always_writes_the_same(stage)
-    ]
-    while todo:
-        todo = [
-            reader
-            for stage in todo
-            for reader in graph.predecessors(stage)
-            if reader not in found and not reader.frozen
-        ]
-        found = [*found, *todo]
+    }
+    if changed:  # of none DVC's function would return all
+        running = graph.subgraph(stage for stage in stages if stage in changed or not stage.frozen)
+        found.update(get_subgraph_of_nodes(running, [*changed], downstream=True))
     sources = [stage for stage in stages if stage.is_data_source]
     frozen = [stage for stage in stages if stage.frozen and stage not in sources]
     return Pipeline(
