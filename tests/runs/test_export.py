@@ -272,7 +272,7 @@ def test_the_card_knows_only_what_is_of_the_model(
     checkpoint = FoundModel("epoch 2", run / "models/gpt/epoch-2", run / "none")
 
     def known() -> tuple[bool, bool, bool]:
-        record = record_of(checkpoint, run, None)
+        record = record_of(checkpoint, run)
         is_told = bool(capsys.readouterr().err)
         return record.evaluation is not None, record.clean is not None, is_told
 

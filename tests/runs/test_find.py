@@ -9,10 +9,13 @@ from typing import Any
 import pytest
 
 from tests.pipeline.project import Project
+from tests.reports.run_material import evaluation
 from tests.runs.finished import EXPERIMENT, make_project, write_models
 from tokenmill import git
+from tokenmill.cli.main import main
+from tokenmill.core import paths
 from tokenmill.core.errors import UserError
-from tokenmill.core.files import write_text
+from tokenmill.core.files import write_json, write_text
 from tokenmill.model.gpt import build
 from tokenmill.model.huggingface import load_model
 from tokenmill.model.manifest import read_config
@@ -177,6 +180,19 @@ def test_ref_of_an_epoch_finds_the_model_it_measured(
     project.run("git", "update-ref", "refs/epoch-9", "HEAD")
     with pytest.raises(UserError, match=r"epoch-9 .* or `dvc repro -sf report`"):
         find_model(project.root, rev="epoch-9")
+
+
+def test_a_card_knows_the_run_behind_a_ref(project: Project, monkeypatch: pytest.MonkeyPatch):
+    """The ref of an epoch itself holds metrics alone."""
+    monkeypatch.chdir(project.root)
+    write_json(project.root / paths.EVALUATION, evaluation(3).model_dump())
+    project.commit()
+    measure(project.root)
+    main(["export", "--rev", "epoch-2", "from-workspace"])
+    write_models(project.root, seed=4, epochs=2)
+    main(["export", "--rev", "epoch-2", "from-HEAD"])
+    for folder in ("from-workspace", "from-HEAD"):
+        assert "The capital of France is Paris." in Path(folder, "README.md").read_text()
 
 
 @pytest.mark.parametrize(

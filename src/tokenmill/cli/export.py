@@ -93,7 +93,7 @@ def run(options: argparse.Namespace) -> None:
     )
     card = target / CARD
     if not (api and is_export_of(checkpoint, target, options.format)):
-        export(checkpoint, record_of(checkpoint, Path(), options.rev), target, options.format)
+        export(checkpoint, record_of(checkpoint, Path()), target, options.format)
     complete_card(card, options.license, options.push)
     say(f"{checkpoint.name}: {target}")
     if not license_of(card):

@@ -84,13 +84,13 @@ class Record:
     clean: CleanReport | None
 
 
-def record_of(checkpoint: FoundModel, root: Path, rev: str | None) -> Record:
-    """The record of a model in the project at `root`, or in its revision `rev`."""
+def record_of(checkpoint: FoundModel, root: Path) -> Record:
+    """The record of a model in the project at `root`, or in its revision that has the model."""
     run = checkpoint.folder.parent
     manifest = read_manifest(run) if (run / MANIFEST).exists() else None
-    if rev is None and run.resolve() != (root / paths.MODEL).resolve():
+    if checkpoint.rev is None and run.resolve() != (root / paths.MODEL).resolve():
         return Record(manifest, None, None)
-    with _files(root, rev) as folder:
+    with _files(root, checkpoint.rev) as folder:
         lock = Lock.read(folder)
         return Record(
             manifest,

@@ -52,6 +52,8 @@ class FoundModel:
     """The folder with config.json and model.safetensors."""
     tokenizer: Path
     """The path of tokenizer.json."""
+    rev: str | None = None
+    """The revision that records it; None for a model of the work tree or in a folder."""
 
     @property
     def epoch(self) -> int | None:
@@ -170,7 +172,7 @@ def _at_revision(root: Path, rev: str, epoch: int | None) -> FoundModel:
         models = revision.fetch(paths.MODEL, [f"{folder}/{CONFIG}", f"{folder}/{WEIGHTS}"])
         tokenizers = revision.fetch(paths.TOKENIZER.parent, [paths.TOKENIZER.name])
         return FoundModel(
-            f"epoch {number} of {rev}", models / folder, tokenizers / paths.TOKENIZER.name
+            f"epoch {number} of {rev}", models / folder, tokenizers / paths.TOKENIZER.name, rev
         )
 
 
