@@ -67,18 +67,12 @@ def _holds(path: Path, text: str) -> bool:
 
 def reference(path: Path = Path("params.yaml")) -> str:
     """The whole reference as Markdown, with the values in a file as the defaults."""
-    from tokenmill.core.params import read_yaml
-    from tokenmill.schema import AllParams, check_all
-
-    check_all(path)
-    values = read_yaml(path)
     parts = [HEAD]
-    for name, field in AllParams.model_fields.items():
-        title = f"## {name}\n\n{_prose(field.annotation.__doc__)}"
-        head = ["| parameter | default | values | meaning |", "| --- | --- | --- | --- |"]
-        parts.append(
-            title + "\n\n" + "\n".join([*head, *_rows(field.annotation, name, values[name])])
-        )
+    for name, section, facts in _sections(path):
+        rows = ["| parameter | default | values | meaning |", "| --- | --- | --- | --- |"]
+        for each, value, allowed, meaning in facts:
+            rows.append(f"| `{each}` | {value + ' ' if value else ''}| {allowed} | {meaning} |")
+        parts += [f"## {name}", _prose(section.__doc__), "\n".join(rows)]
     return "\n\n".join(parts) + "\n"
 
 
@@ -89,15 +83,9 @@ def explain(name: str) -> None:
     Raises:
         UserError: there is no such parameter; the nearest one is named.
     """
-    from tokenmill.core.params import PARAMS_FILE, read_yaml
-    from tokenmill.schema import AllParams, check_all
+    from tokenmill.core.params import PARAMS_FILE
 
-    check_all()
-    values = read_yaml(PARAMS_FILE)
-    found = dict[str, tuple[str, str, str]]()
-    for section, field in AllParams.model_fields.items():
-        for row in _facts(field.annotation, section, values[section]):
-            found[row[0]] = row[1:]
+    found = {each: rest for *_, facts in _sections(PARAMS_FILE) for each, *rest in facts}
     chosen = [each for each in found if each == name or each.startswith((f"{name}.", f"{name}["))]
     if not chosen:
         near = difflib.get_close_matches(name, found, n=1)
@@ -109,9 +97,15 @@ def explain(name: str) -> None:
         print_columns([("  ", values), ("  ", meaning.replace("\\|", "|"))], gap=0)
 
 
-def _rows(section: Any, prefix: str, values: Mapping[str, Any]) -> Iterator[str]:
-    for name, value, allowed, meaning in _facts(section, prefix, values):
-        yield f"| `{name}` | {value + ' ' if value else ''}| {allowed} | {meaning} |"
+def _sections(path: Path) -> Iterator[tuple[str, Any, Iterator[tuple[str, str, str, str]]]]:
+    """Yield the name of each section of params.yaml, its model, and what `_facts` says of it."""
+    from tokenmill.core.params import read_yaml
+    from tokenmill.schema import AllParams, check_all
+
+    check_all(path)
+    values = read_yaml(path)
+    for name, field in AllParams.model_fields.items():
+        yield name, field.annotation, _facts(field.annotation, name, values[name])
 
 
 def _facts(
