@@ -1,6 +1,8 @@
 """Compiled code trains only if it has the gradients of the model itself."""
 
 import copy
+import functools
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, get_args
 
@@ -8,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 from torch import Tensor
+from torch.nn import Parameter
 
 from tests.training.tiny import CONTEXT, model_config, run
 from tokenmill.core.errors import UserError
@@ -82,6 +85,25 @@ def test_a_lost_gradient_is_found(losing: str):
         check(model, Lossy(model, losing))
     assert all(torch.equal(before[name], each) for name, each in model.state_dict().items())
     assert all(parameter.grad is None for parameter in model.parameters())
+
+
+@pytest.mark.usefixtures("forgetful_compiler")
+def test_what_a_cpu_compiles_in_the_model_is_compared_too(monkeypatch: pytest.MonkeyPatch):
+    """There the model to call is the model itself, of which a part is compiled."""
+
+    def losing(graph: torch.fx.GraphModule, _: object) -> Callable[..., Any]:
+        return lambda *given: graph(
+            *(each if isinstance(each, Parameter) else each.detach() for each in given)
+        )
+
+    losing_what_is_looked_up = functools.partial(torch.compile, backend=losing)
+    monkeypatch.setattr(
+        torch, "compile", lambda part, **_: losing_what_is_looked_up(part, dynamic=False)
+    )
+    monkeypatch.setattr("tokenmill.training.compile._on_cpu", dict)
+    model = build(model_config(architecture="modern", n_layer=1), seed=0)
+    with pytest.raises(UserError, match=r"tokens\.weight: 100% away"):
+        check(model, Compilation(on=True, why="").of(model))
 
 
 def test_gradients_that_are_next_to_nothing_may_differ():
