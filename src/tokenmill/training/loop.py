@@ -83,38 +83,33 @@ def train(run: Training, interrupt: Interrupt) -> None:
     run.model.train()
     with interrupt, run.saver.active():
         check_compiled(run)
-        try:
-            for step in range(first := state.step, ends_early(run) or work.steps):
-                batch = batch_at(work, step)
-                run.optimizer.set_rates(
-                    work.learning_rate_at(step),
-                    momentum=momentum_at(step),
-                    average=work.average_weight_at(step),
-                )
-                run.unread.append((step_on(batch), batch))
-                done = step + 1
-                if step == first:
-                    settle(run.compute.device)
-                    run.display.began(done)
-                    run.live.began(done, seconds=timing.seconds)
-                ends_epoch = done % work.steps_per_epoch == 0
-                if ends_epoch or done % work.train.log_every_steps == 0:
-                    log(run, timing)
-                with timing.excluded():
-                    reason = interrupt.reason
-                    stop, save = flags.all_reduce(stop=bool(reason), save=run.saver.is_late(done))
-                    ended = validate_if_due(run, done)
-                    kept = ended or done == work.pre_decay_step
-                    if stop or save or ends_epoch or kept or divides(every_steps, done):
-                        save_checkpoint(run)
-                if stop:
-                    end_stopped(run, timing, reason)
-                if ended:
-                    break
-        except Diverged as diverged:
-            flags.wait()
-            run.saver.wait()
-            end_diverged(run, diverged)
+        for step in range(first := state.step, ends_early(run) or work.steps):
+            batch = batch_at(work, step)
+            run.optimizer.set_rates(
+                work.learning_rate_at(step),
+                momentum=momentum_at(step),
+                average=work.average_weight_at(step),
+            )
+            run.unread.append((step_on(batch), batch))
+            done = step + 1
+            if step == first:
+                settle(run.compute.device)
+                run.display.began(done)
+                run.live.began(done, seconds=timing.seconds)
+            ends_epoch = done % work.steps_per_epoch == 0
+            if ends_epoch or done % work.train.log_every_steps == 0:
+                log(run, timing)
+            with timing.excluded():
+                reason = interrupt.reason
+                stop, save = flags.all_reduce(stop=bool(reason), save=run.saver.is_late(done))
+                ended = validate_if_due(run, done)
+                kept = ended or done == work.pre_decay_step
+                if stop or save or ends_epoch or kept or divides(every_steps, done):
+                    save_checkpoint(run)
+            if stop:
+                end_stopped(run, timing, reason)
+            if ended:
+                break
         if state.step % work.steps_per_epoch:
             end_part_of_epoch(run, timing)
         say_missed_target(run)
@@ -191,23 +186,9 @@ def divides(every: int | None, step: int) -> bool:
     return every is not None and step % every == 0
 
 
-@dataclass
-class Diverged(Exception):  # noqa: N818 (a state of the training, not yet an error)
-    """A loss or gradient norm is not finite; the update of this step was not made."""
-
-    step: int
-    """The number of the step, counted from 0."""
-    loss: float
-    norm: float
-
-
 def read_losses(run: Training) -> None:
-    """Count the unread steps in the state, with their losses.
-
-    Raises:
-        Diverged: the loss or gradient norm of a step is not finite. The state is then the one
-            before this step.
-    """
+    """Count the unread steps in the state, with their losses. The first one whose loss or gradient
+    norm is not finite ends the run."""
     if not run.unread:
         return
     state, optimizer = run.state, run.optimizer
@@ -217,7 +198,7 @@ def read_losses(run: Training) -> None:
     norms = torch.stack([result.gradient_norm for result in results]).tolist()
     for batch, loss, norm in zip(batches, losses, norms, strict=True):
         if not math.isfinite(loss) or not (math.isfinite(norm) or optimizer.skips_overflow):
-            raise Diverged(state.step, loss, norm)
+            end_diverged(run, state.step, loss=loss, norm=norm)
         state.step += 1
         state.tokens += len(batch.index) * run.work.config.context_length
         weight = run.data.train.weight(batch.index)
@@ -225,7 +206,7 @@ def read_losses(run: Training) -> None:
         state.interval_loss.add(loss, weight)
         state.gradient_norm = norm
     if not math.isfinite(norms[-1]) and optimizer.is_hopeless:
-        raise Diverged(state.step - 1, losses[-1], norms[-1])
+        end_diverged(run, state.step - 1, loss=losses[-1], norm=norms[-1])
 
 
 def log(run: Training, timing: Timing) -> None:
@@ -418,27 +399,27 @@ def end_broken(run: Training, loss: float) -> NoReturn:
     )
 
 
-def end_diverged(run: Training, diverged: Diverged) -> NoReturn:
-    """Save what was before the diverged step, and end the run."""
-    group, store, step = run.group, run.store, run.state.step
-    is_new = 0 < step == diverged.step and not store.checkpoint_folder(step).exists()
+def end_diverged(run: Training, step: int, *, loss: float, norm: float) -> NoReturn:
+    """End a run whose loss or gradient norm is not finite in `step`, counted from 0, of which no
+    update was made. What was before it is saved."""
+    run.saver.wait()
+    group, store, done = run.group, run.store, run.state.step
+    is_new = 0 < done == step and not store.checkpoint_folder(done).exists()
     if group.broadcast(is_new):
         save_checkpoint(run)
         run.saver.wait()
-    good = store.newest_upto(diverged.step)
+    good = store.newest_upto(step)
     saved = f"the last good checkpoint is {good}" if good else "there was no checkpoint yet"
     work, per_epoch = run.work, run.work.steps_per_epoch
     lower = to_lower(work, run.compute.precision)
-    epoch, position = divmod(diverged.step, per_epoch)
-    first = work.sampler.indices_at(diverged.step)[:SEQUENCES_IN_MESSAGE]
+    epoch, position = divmod(step, per_epoch)
+    first = work.sampler.indices_at(step)[:SEQUENCES_IN_MESSAGE]
     sequences = f"{work.sampler.named} {', '.join(map(str, first))}, …"
-    run.live.diverged(f"in step {diverged.step + 1:,}; lower {lower}")
+    run.live.diverged(f"in step {step + 1:,}; lower {lower}")
     group.end(
-        f"training diverged in step {diverged.step + 1:,}, epoch {epoch + 1}, batch "
-        f"{position + 1:,} of {per_epoch:,} ({sequences}): loss "
-        f"{diverged.loss}, gradient norm {diverged.norm}, learning rate "
-        f"{work.learning_rate_at(diverged.step):.3g}. Its update was not made; {saved}. Lower "
-        f"{lower}."
+        f"training diverged in step {step + 1:,}, epoch {epoch + 1}, batch {position + 1:,} of "
+        f"{per_epoch:,} ({sequences}): loss {loss}, gradient norm {norm}, learning rate "
+        f"{work.learning_rate_at(step):.3g}. Its update was not made; {saved}. Lower {lower}."
     )
 
 
