@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from tests.training.tiny import CONTEXT, train_params, workload
 from tokenmill.formats.mixture import Stretch
-from tokenmill.model.sequences import Sequences, Windows
+from tokenmill.model.sequences import Sequences
 from tokenmill.training.params import TrainParams
 from tokenmill.training.schedule import (
     EpochSampler,
@@ -248,7 +248,7 @@ def starts_of(sampler: EpochSampler, epoch: int) -> list[int]:
 def test_each_epoch_cuts_the_text_elsewhere(tokens: int, context: int, per_step: int, seed: int):
     sampler = WindowSampler(tokens=tokens, context_length=context, per_step=per_step, seed=seed)
     assert starts_of(sampler, 0) == [context * number for number in range(sampler.sequences)]
-    windows = Windows(torch.arange(tokens), context_length=context, device=CPU)
+    windows = Sequences(torch.arange(tokens), context_length=context, device=CPU, every=1)
     for epoch in range(1, 6):
         starts = starts_of(sampler, epoch)
         inputs, targets = windows.gather(np.array(starts))

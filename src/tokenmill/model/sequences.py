@@ -55,9 +55,10 @@ class Sequences:
         """Cut `tokens` (1-D integers, on any device, at least `context_length` + 1 of them) into
         sequences whose batches are returned on `device`.
 
-        A sequence begins at each `every`th token; None stands for `context_length`, so that each
-        begins with the last target of the one before. The last tokens are left out if they do not
-        fill a sequence of `context_length` and one target.
+        A sequence begins at each `every`th token. None stands for `context_length`, so that each
+        begins with the last target of the one before. With 1 the number of a sequence is that of
+        its first token. The last tokens are left out if they do not fill a sequence of
+        `context_length` and one target.
         """
         self._rows_NW = tokens.unfold(0, context_length + 1, every or context_length)
         self.count = len(self._rows_NW)
@@ -79,26 +80,12 @@ class Sequences:
         if given < at_least:
             index = torch.cat([index, index[-1:].expand(at_least - given)])
         index = _to_device(index, rows_NW.device)
-        shape = (len(index), rows_NW.shape[1])
-        pinned = _needs_pinning(rows_NW, self._device)
-        picked_BW = torch.empty(
-            shape, dtype=rows_NW.dtype, device=rows_NW.device, pin_memory=pinned
-        )
-        ids_BW = _to_device(torch.index_select(rows_NW, 0, index, out=picked_BW), self._device)
+        ids_BW = _to_device(rows_NW.index_select(0, index), self._device)
         inputs_BT = ids_BW[:, :-1].long()
         targets_BT = ids_BW[:, 1:].long()
         if given < at_least:
             targets_BT[given:] = IGNORED
         return inputs_BT, targets_BT
-
-
-class Windows(Sequences):
-    """Sequences that may begin at any token but the last ones. The number of a sequence is that of
-    its first token."""
-
-    def __init__(self, tokens: Tensor, *, context_length: int, device: torch.device):
-        """See `Sequences`."""
-        super().__init__(tokens, context_length=context_length, device=device, every=1)
 
 
 class WholeText(Sequences):
@@ -175,13 +162,9 @@ def loss_on(
 
 def _to_device(tensor: Tensor, device: torch.device) -> Tensor:
     """Copy without waiting for the device. For that, CUDA needs pinned memory."""
-    if _needs_pinning(tensor, device) and not tensor.is_pinned():
+    if device.type == "cuda" and tensor.device.type == "cpu":
         tensor = tensor.pin_memory()
     return tensor.to(device, non_blocking=device.type != "mps")
-
-
-def _needs_pinning(tensor: Tensor, device: torch.device) -> bool:
-    return device.type == "cuda" and tensor.device.type == "cpu"
 
 
 def place_tokens(

@@ -21,7 +21,7 @@ from tokenmill.model.device import (
     is_out_of_memory,
 )
 from tokenmill.model.gpt import build
-from tokenmill.model.sequences import Windows
+from tokenmill.model.sequences import Sequences
 from tokenmill.training.compile import (
     STEPS_TO_RECORD,
     Compilation,
@@ -97,7 +97,7 @@ class StepBenchmark:
             train_step,
             compilation.of(model),
             self._optimizer,
-            Windows(ids, context_length=length, device=compute.device),
+            Sequences(ids, context_length=length, device=compute.device, every=1),
             micro_batch=MicroBatch(self.micro_batch),
             compute=compute,
         )

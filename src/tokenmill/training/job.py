@@ -14,7 +14,7 @@ from tokenmill.model.device import Compute
 from tokenmill.model.gpt import GPT, build, parameter_count
 from tokenmill.model.huggingface import load_weights
 from tokenmill.model.manifest import FORMAT, Manifest, TrainedWith
-from tokenmill.model.sequences import Sequences, WholeText, Windows, place_tokens
+from tokenmill.model.sequences import Sequences, WholeText, place_tokens
 from tokenmill.training.checkpoint import fingerprint
 from tokenmill.training.distributed import Group
 from tokenmill.training.params import RuntimeParams, TrainParams
@@ -124,7 +124,7 @@ def _open_tokens(
     measured = measured_text(tokens, "val", tokenizer_file, at_most=measured_bytes)
     cut = {"context_length": context_length, "device": compute.device}
     return Data(
-        train=Windows(train_ids, **cut),
+        train=Sequences(train_ids, every=1, **cut),
         val=WholeText(measured.ids, **cut),
         val_bytes=measured.bytes,
         place=place,
