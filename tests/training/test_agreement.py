@@ -5,6 +5,7 @@ import functools
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, get_args
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -111,6 +112,18 @@ def test_gradients_that_are_next_to_nothing_may_differ():
     assert not list(differing([large, none], [large, -none]))
     assert [number for number, _ in differing([large, none], [-large, none])] == [0]
     assert [number for number, _ in differing([large, none], [large * torch.nan, none])] == [0]
+
+
+def test_a_run_that_ended_early_compiles_nothing_more(
+    here: Path, tokens: Path, monkeypatch: pytest.MonkeyPatch
+):
+    compared = mock.Mock()
+    monkeypatch.setattr("tokenmill.training.loop.check_gradients", compared)
+    monkeypatch.setattr("tokenmill.training.compile.missing_compiler", lambda _: None)
+    monkeypatch.setattr(Compilation, "of", lambda _, model: model)
+    for _ in range(2):
+        run(tokens, here / "model", epochs=4, target_loss=99.0, runtime={"compile": "on"})
+    assert compared.call_count == 1
 
 
 def test_a_run_ends_before_it_learns_something_else(

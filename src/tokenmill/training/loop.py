@@ -76,14 +76,16 @@ def train(run: Training, interrupt: Interrupt) -> None:
     """
     work = run.work
     state = run.state
+    first, end = state.step, ends_early(run) or work.steps
     every_steps = run.runtime.checkpoint.every_steps
     step_on = step_function(run)
     timing = timing_of(run)
     flags = FlagSync(run.group)
     run.model.train()
     with interrupt, run.saver.active():
-        check_compiled(run)
-        for step in range(first := state.step, ends_early(run) or work.steps):
+        if first < end:
+            check_compiled(run)
+        for step in range(first, end):
             batch = batch_at(work, step)
             run.optimizer.set_rates(
                 work.learning_rate_at(step),
@@ -134,8 +136,7 @@ def check_compiled(run: Training) -> None:
     Dropout draws otherwise in compiled code, and a sharded model is not there as a whole: neither
     is checked.
     """
-    is_over = run.state.step >= run.work.steps
-    if not run.compilation.on or is_over or run.group.shards or run.work.config.dropout:
+    if not run.compilation.on or run.group.shards or run.work.config.dropout:
         return
     check_gradients(
         run.model,
