@@ -15,7 +15,7 @@ from tests.training.tiny import CPU, train_params
 from tokenmill.model import ops
 from tokenmill.model.config import LoraParams, ModelConfig
 from tokenmill.model.gpt import build, model_class, parameter_count
-from tokenmill.training.lora import adapt, trained_parameters
+from tokenmill.training.lora import LoraLinear, adapt, trained_parameters
 from tokenmill.training.optimizer import Optimizer
 from tokenmill.training.params import OPTIMIZERS, OptimizerName
 from tokenmill.training.schedule import Workload
@@ -147,6 +147,23 @@ def test_weights_gradients_and_optimizer_state_are_counted(
         model_class(config.architecture).training_memory(config, torch.float32).weight_copy_bytes
     )
     assert need.weights == sum(parameter.nbytes for parameter in model.parameters()) + copies
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_the_weights_of_lora_are_counted(architecture: str):
+    """Of each map the sum, the weight that it was, and what learns."""
+    config = config_of(architecture)
+    lora = LoraParams(rank=3, alpha=6, targets="all")
+    model = adapt(build(config, seed=0), lora, seed=0)
+    before = [module.before for module in model.modules() if isinstance(module, LoraLinear)]
+    learning = trained_parameters(config, lora)
+    work = dataclasses.replace(in_training(config), learning=learning)
+    need = memory(work, sequences=1, precision=torch.float32)
+    copies = (
+        model_class(config.architecture).training_memory(config, torch.float32).weight_copy_bytes
+    )
+    held = [*model.parameters(), *before]
+    assert need.weights - copies == sum(tensor.nbytes for tensor in held)
 
 
 @settings(max_examples=20)

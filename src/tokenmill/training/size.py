@@ -61,7 +61,7 @@ class Memory:
     """Bytes on one device at the peak of a step."""
 
     weights: int
-    """Float32 weights and the copies that matrix products need."""
+    """Float32 weights, with LoRA also those before it, and the copies that matrix products need."""
     gradients: int
     optimizer: int
     """What the optimizer keeps, and the average of weights."""
@@ -115,6 +115,8 @@ def memory(
     )
     total = sum(sizes.values())
     learning = work.learning or total
+    # LoRA keeps the weight that a map had; here of all maps, whichever learn
+    weights = total + hidden + learning if work.learning else total
     tokens = sequences * config.context_length
     kept = _numbers_kept(work.train, learning, hidden=0 if work.learning else hidden)
     extra = model_class(config.architecture).training_memory(config, precision)
@@ -131,7 +133,7 @@ def memory(
         block += 2 * stream_dtype(precision).itemsize * config.n_embd
     activations = tokens * (block * config.n_layer + extra.other_bytes)
     return Memory(
-        weights=math.ceil(4 * total / shards) + copies // shards,
+        weights=math.ceil(4 * weights / shards) + copies // shards,
         gradients=math.ceil(4 * learning / shards),
         optimizer=math.ceil(4 * kept / shards),
         activations=math.ceil(extra.compiled_share * activations) if compiled else activations,
