@@ -21,8 +21,7 @@ from tokenmill.training.schedule import (
     EpochSampler,
     MixtureSampler,
     WindowSampler,
-    first_difference,
-    lr_at,
+    same_rates,
 )
 
 CPU = torch.device("cpu")
@@ -35,8 +34,8 @@ def params(epochs: int, **schedule: Any) -> TrainParams:
 def rates(
     train: TrainParams, *, steps_per_epoch: int = 100, count: int | None = None
 ) -> list[float]:
-    count = count or train.epochs * steps_per_epoch
-    return [lr_at(step, train=train, steps_per_epoch=steps_per_epoch) for step in range(count)]
+    work = workload(train, steps_per_epoch=steps_per_epoch)
+    return [work.learning_rate_at(step) for step in range(count or work.steps)]
 
 
 @pytest.mark.parametrize("kind", ["constant", "power", "wsd", "cosine"])
@@ -107,13 +106,21 @@ def test_rate_stays_at_its_end_after_the_horizon(kind: str):
     assert values[400:] == pytest.approx([0.1] * 200)
 
 
-def test_first_difference_is_the_first_step_whose_rates_differ():
+def assert_same_before(old: TrainParams, new: TrainParams, step: int) -> None:
+    """Of 400 steps those before `step` have the same rates, and it has another one, if there is
+    such a step."""
+    runs = [workload(train, steps_per_epoch=100) for train in (old, new)]
+    for steps in {1, step - 1, step, min(step + 1, 400), 400}:
+        assert same_rates(*runs, steps=steps) == (steps <= step)
+
+
+def test_same_rates_end_where_the_first_one_differs():
     for kind in ("constant", "power", "wsd", "cosine"):
         for horizon in (None, 3):
             old, new = (params(epochs, type=kind, horizon_epochs=horizon) for epochs in (4, 6))
             pairs = zip(rates(old, count=400), rates(new, count=400), strict=True)
             expected = next((step for step, (a, b) in enumerate(pairs) if a != b), 400)
-            assert first_difference(old, new, steps_per_epoch=100, before=400) == expected
+            assert_same_before(old, new, expected)
 
 
 @pytest.mark.parametrize(
@@ -128,17 +135,16 @@ def test_first_difference_is_the_first_step_whose_rates_differ():
         ("cosine", 9, 400),
     ],
 )
-def test_first_difference_of_four_and_six_epochs(kind: str, horizon: int | None, expected: int):
+def test_rates_of_four_and_six_epochs_are_the_same(kind: str, horizon: int | None, expected: int):
     four, six = (params(epochs, type=kind, horizon_epochs=horizon) for epochs in (4, 6))
     for old, new in ((four, six), (six, four)):
-        assert first_difference(old, new, steps_per_epoch=100, before=400) == expected
-        assert first_difference(old, new, steps_per_epoch=100, before=5) == 5
+        assert_same_before(old, new, expected)
 
 
 def test_horizon_written_out_is_the_same_schedule():
     old = params(4, type="wsd")
     new = params(4, type="wsd", horizon_epochs=4)
-    assert first_difference(old, new, steps_per_epoch=100, before=400) == 400
+    assert_same_before(old, new, 400)
 
 
 def test_pre_decay_step_is_where_the_decay_begins():

@@ -7,6 +7,7 @@ remote still holds it; on another machine there is nothing else.
 
 import shutil
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, cast
 
@@ -20,7 +21,7 @@ from tokenmill.model.manifest import CONFIG, MANIFEST, WEIGHTS, Manifest, read_c
 from tokenmill.training.checkpoint import RESUME, Checkpoint, CheckpointStore
 from tokenmill.training.history import RunState
 from tokenmill.training.params import ScheduleParams, TrainParams
-from tokenmill.training.schedule import Workload, first_difference
+from tokenmill.training.schedule import Workload, same_rates
 from tokenmill.words.units import counted
 
 if TYPE_CHECKING:
@@ -79,9 +80,7 @@ def _candidates(
         end = min(work.steps, checkpoint.state.ends_at(train) or work.steps)
         if checkpoint.step > end or _may_have_missed_the_end(checkpoint.state, then, work):
             continue
-        agrees = checkpoint.step == first_difference(
-            then, train, steps_per_epoch=work.steps_per_epoch, before=checkpoint.step
-        )
+        agrees = same_rates(replace(work, train=then), work, steps=checkpoint.step)
         # Exact: a run from scratch with today's parameters reaches this same checkpoint.
         if agrees and _has_rates_of(checkpoint.state, work):
             return checkpoint, newest

@@ -216,8 +216,29 @@ class Workload:
         return self.tokens_per_epoch * self.train.epochs / self.tokens_per_step
 
     def learning_rate_at(self, step: int) -> float:
-        """The learning rate of `step`, which counts from 0."""
-        return lr_at(step, train=self.train, steps_per_epoch=self.steps_per_epoch)
+        """The learning rate of `step`, which counts from 0.
+
+        Example: with `wsd`, 10 warm-up steps, 4 epochs of 100 steps and a decay fraction of 0.25,
+        the rate rises until step 9, stays until step 299 and then falls to `final_fraction` at step
+        399.
+        """
+        train = self.train
+        schedule = train.schedule
+        peak = train.peak
+        if step < schedule.warmup_steps:
+            return peak * (step + 1) / schedule.warmup_steps
+        if schedule.type == "constant":
+            return peak
+        if schedule.type == "power":
+            constant = max(schedule.constant_steps or 1, schedule.warmup_steps)
+            return peak * min(1.0, constant / (step + 1)) ** schedule.power
+        horizon = train.horizon * self.steps_per_epoch
+        begin = decay_begin(schedule, horizon)
+        if step < begin:
+            return peak
+        done = min(1.0, (step + 1 - begin) / max(1, horizon - begin))
+        remaining = 0.5 * (1 + math.cos(math.pi * done)) if schedule.type == "cosine" else 1 - done
+        return peak * (schedule.final_fraction + (1 - schedule.final_fraction) * remaining)
 
     def average_weight_at(self, step: int) -> float:
         """The part by which `step`, which counts from 0, moves the average of weights towards its
@@ -251,44 +272,12 @@ def decay_begin(schedule: ScheduleParams, horizon: int) -> int:
     return max(schedule.warmup_steps, stable)
 
 
-def lr_at(step: int, *, train: TrainParams, steps_per_epoch: int) -> float:
-    """The learning rate of `step`, which counts from 0.
+def same_rates(one: Workload, other: Workload, *, steps: int) -> bool:
+    """Whether the first `steps` steps of two runs have the same learning rates.
 
-    Example: with `wsd`, 10 warm-up steps, 4 epochs of 100 steps and a decay fraction of 0.25, the
-    rate rises until step 9, stays until step 299 and then falls to `final_fraction` at step 399.
+    Up to there both give the same checkpoints. So continuing from one of them gives exactly what a
+    run from scratch gives.
     """
-    schedule = train.schedule
-    peak = train.peak
-    if step < schedule.warmup_steps:
-        return peak * (step + 1) / schedule.warmup_steps
-    if schedule.type == "constant":
-        return peak
-    if schedule.type == "power":
-        constant = max(schedule.constant_steps or 1, schedule.warmup_steps)
-        return peak * min(1.0, constant / (step + 1)) ** schedule.power
-    horizon = train.horizon * steps_per_epoch
-    begin = decay_begin(schedule, horizon)
-    if step < begin:
-        return peak
-    done = min(1.0, (step + 1 - begin) / max(1, horizon - begin))
-    remaining = 0.5 * (1 + math.cos(math.pi * done)) if schedule.type == "cosine" else 1 - done
-    return peak * (schedule.final_fraction + (1 - schedule.final_fraction) * remaining)
-
-
-def first_difference(
-    old: TrainParams, new: TrainParams, *, steps_per_epoch: int, before: int
-) -> int:
-    """The first step with different learning rates under two sets of parameters, or `before` if
-    there is none below it.
-
-    Up to this step both give the same checkpoints. So continuing from one of them under `new` gives
-    exactly what a run from scratch under `new` gives.
-    """
-    if old.schedule == new.schedule and old.epochs == new.epochs:
-        return before
-    same = (
-        lr_at(s, train=old, steps_per_epoch=steps_per_epoch)
-        == lr_at(s, train=new, steps_per_epoch=steps_per_epoch)
-        for s in range(before)
-    )
-    return next((step for step, agrees in enumerate(same) if not agrees), before)
+    if one.train.schedule == other.train.schedule and one.train.epochs == other.train.epochs:
+        return True
+    return all(one.learning_rate_at(s) == other.learning_rate_at(s) for s in range(steps))
