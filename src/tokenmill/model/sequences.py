@@ -80,7 +80,7 @@ class Sequences:
         if given < at_least:
             index = torch.cat([index, index[-1:].expand(at_least - given)])
         index = _to_device(index, rows_NW.device)
-        ids_BW = _to_device(rows_NW.index_select(0, index), self._device)
+        ids_BW = _to_device(torch.index_select(rows_NW, 0, index), self._device)
         inputs_BT = ids_BW[:, :-1].long()
         targets_BT = ids_BW[:, 1:].long()
         if given < at_least:
