@@ -25,7 +25,7 @@ from tokenmill.cli.summary import (
     Status,
     activation,
     after_training,
-    early_end_lines,
+    early_end_here,
     finetuned_lines,
     status,
     warnings,
@@ -102,13 +102,13 @@ def test_what_is_damaged_is_refused_before_anything_is_shown(
     assert capsys.readouterr().out == ""
 
 
-@pytest.mark.parametrize(("target", "lines"), [(99.0, 1), (None, 0)])
+@pytest.mark.parametrize(("target", "says"), [(99.0, True), (None, False)])
 def test_a_run_that_came_to_its_target_says_so(
-    finished: Project, monkeypatch: pytest.MonkeyPatch, target: float | None, lines: int
+    finished: Project, monkeypatch: pytest.MonkeyPatch, target: float | None, says: bool
 ):
     monkeypatch.chdir(finished.root)
     train = read_manifest(MODEL).train.model_copy(update={"target_loss": target})
-    assert len(early_end_lines(train)) == lines
+    assert bool(early_end_here(train)) == says
 
 
 def test_below_the_root_it_leads_to_the_root(project: Project):

@@ -216,8 +216,9 @@ def test_a_run_ends_where_its_target_is_reached(here: Path, tokens: Path, said: 
     assert read_manifest(here / "ended").epochs == 2
     assert ended.state.validations == [row for row in whole.state.validations if row.step <= 8]
     assert ended.state.steps[-1].step == 8
-    train, loss = ended.manifest.train, rounded(target)
-    assert early_end(train, ended.state.steps[-1], loss).endswith("after step 8 of 15")
+    phrase = early_end(ended.manifest.train, ended.state.epochs, ended.state.steps[-1])
+    assert phrase.startswith("at its target")
+    assert phrase.endswith("after step 8 of 15")
     assert [row.epoch for row in read_costs(here / "costs.csv")] == [1, 2]
     first = digest(here / "ended")
     assert run(tokens, here / "ended", target_loss=target, **OFTEN).state == ended.state
@@ -252,13 +253,20 @@ def test_early_stopping_before_a_target_asks_for_no_epochs(
         ({"target_loss": 1.5}, 20, "at its target"),
         ({"target_loss": 1.4, "early_stopping": 2}, 13, "early"),
         ({"target_loss": 1.4, "early_stopping": 2}, 20, ""),
+        ({"target_loss": 1.5}, 9, "at its target"),
     ],
 )
-def test_the_end_of_a_run_is_told_in_words(changes: dict[str, Any], step: int, end: str):
+@pytest.mark.parametrize("scale", [1, 1_000_003])
+def test_the_end_of_a_run_is_told_in_words(
+    changes: dict[str, Any], step: int, end: str, scale: int
+):
     train = TrainedWith.model_validate(train_params(**changes).model_dump())
-    found = early_end(train, StepRow(step, step / 10, 2.0, 0.01, 1.0), 1.5)
+    last = StepRow(step * scale, rounded(step / 10), 2.0, 0.01, 1.0)
+    ends = sorted({min(10, step) * scale, step * scale})
+    epochs = [EpochRow(n, at, at, 0.01, 2.0, 1.5, 4.5, 1.0) for n, at in enumerate(ends, start=1)]
+    found = early_end(train, epochs, last)
     assert found.startswith(end)
-    assert found.endswith(f"after step {step} of 20" if end else "")
+    assert found.endswith(f"after step {step * scale:,} of {20 * scale:,}" if end else "")
     assert bool(found) == bool(end)
 
 

@@ -72,13 +72,14 @@ def print_summary(*, as_json: bool = False) -> None:
         return
     made = made_lines()
     manifest = read_manifest(paths.MODEL)
-    made += [*early_end_lines(manifest.train), *finetuned_lines(Path())]
+    ended = early_end_here(manifest.train)
+    made += [("", f"training ended {ended}")] * bool(ended) + finetuned_lines(Path())
     evaluation = read_own_evaluation(Path())
     run_times = paths.resume_root(), manifest.fingerprint
     steps = metrics.read_metrics(metrics.TrainMetrics).steps
     costs = read_costs(find_times(*run_times, COSTS), steps=steps)
     if as_json:
-        print_record(_record(evaluation, costs))
+        print_record(_record(evaluation, costs, ended))
     else:
         _print_finished([*made, *cost_lines(costs)], evaluation)
     with contextlib.suppress(OSError):  # in a folder that is only to be read
@@ -114,8 +115,8 @@ def _has_git(root: Path) -> bool:
     return git.ask(root, "rev-parse", "--git-dir") is not None
 
 
-def _record(evaluation: "Evaluation", costs: "Sequence[CostRow]") -> dict[str, Any]:
-    """The summary of a finished run for programs."""
+def _record(evaluation: "Evaluation", costs: "Sequence[CostRow]", ended: str) -> dict[str, Any]:
+    """The summary of a finished run for programs, which ended in such a way."""
     from tokenmill.formats import metrics
 
     clean = metrics.read_metrics(metrics.CleanMetrics)
@@ -125,6 +126,7 @@ def _record(evaluation: "Evaluation", costs: "Sequence[CostRow]") -> dict[str, A
     return {
         "state": "finished",
         "sentence": "",
+        "early_end": ended,
         "documents_read": clean.documents_read,
         "documents_kept": clean.documents_kept,
         "vocab_size": tokenizer.vocab_size,
@@ -237,17 +239,16 @@ def made_lines() -> list[tuple[str, str]]:
     ]
 
 
-def early_end_lines(train: "TrainedWith") -> list[tuple[str, str]]:
-    """A line about how training ended, if not after its last epoch alone."""
-    from tokenmill.formats import metrics
+def early_end_here(train: "TrainedWith") -> str:
+    """In words, how training with these parameters ended here; empty if after its last epoch
+    alone."""
     from tokenmill.formats.records import read_rows
-    from tokenmill.training.history import StepRow, early_end
+    from tokenmill.training.history import EpochRow, StepRow, early_end
 
     if not train.may_end_early:
-        return []
-    val_loss = metrics.read_metrics(metrics.TrainMetrics).val_loss
-    phrases = [early_end(train, row, val_loss) for row in read_rows(paths.STEPS, StepRow)[-1:]]
-    return [("", f"training ended {phrase}") for phrase in phrases if phrase]
+        return ""
+    epochs = read_rows(paths.HISTORY, EpochRow)
+    return early_end(train, epochs, read_rows(paths.STEPS, StepRow)[-1])
 
 
 def finetuned_lines(root: Path) -> list[tuple[str, str]]:

@@ -208,7 +208,7 @@ class RunRecord:
     @property
     def early_end(self) -> str:
         """How training ended, if not after its last epoch alone."""
-        return early_end(self.manifest.train, self.steps[-1], self.history[-1].val_loss)
+        return early_end(self.manifest.train, self.history, self.steps[-1])
 
 
 @dataclass(frozen=True)

@@ -244,20 +244,22 @@ def train_metrics(row: EpochRow, *, parameters: int) -> dict[str, float]:
     }
 
 
-def early_end(train: TrainedWith, last: StepRow, val_loss: float) -> str:
+def early_end(train: TrainedWith, epochs: Sequence[EpochRow], last: StepRow) -> str:
     """In words, how a finished run ended at its target, or before its last epoch; empty if it did
     not.
 
     Args:
         train: its parameters.
+        epochs: its epochs, of which the last one may be a part.
         last: its last row of steps.
-        val_loss: the loss of its last validation, with six significant digits.
     """
     if not train.may_end_early:
         return ""
-    steps = round(last.step / last.epoch) * train.epochs
+    # The fraction has six digits, too few for the steps of several epochs
+    of_first = round(last.step / last.epoch) if len(epochs) == 1 else epochs[0].step
+    steps = of_first * train.epochs
     place = f"after step {last.step:,} of {steps:,}"
-    if train.target_loss is not None and val_loss <= rounded(train.target_loss):
+    if train.target_loss is not None and rounded(epochs[-1].val_loss) <= rounded(train.target_loss):
         return f"at its target (train.target_loss {train.target_loss:g}) {place}"
     return (
         f"early (train.early_stopping {train.early_stopping}) {place}" if last.step < steps else ""
