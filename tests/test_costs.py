@@ -189,10 +189,12 @@ def test_epochs_add_up_to_the_run(seconds: list[float], per_epoch: int, prices: 
         assert row.money == (None if prices is FREE else pytest.approx(row.hours * 0.5))
 
 
-def test_an_epoch_without_a_price_costs_an_unknown_amount():
-    rows = table((5, Cost(5, money=2.0)), (10, Cost(10, money=2.0)))
+@pytest.mark.parametrize(("total", "money"), [(None, None), (2.0, 0.0)])
+def test_an_epoch_without_a_price_costs_an_unknown_amount(total: float | None, money: float | None):
+    """A price of 0 is a price."""
+    rows = table((5, Cost(5, money=2.0)), (10, Cost(10, money=total)))
     costs = epoch_costs(rows, ends=[5, 10], flops_per_step=1, peak=None, currency="EUR")
-    assert [row.money for row in costs] == [2.0, None]
+    assert [row.money for row in costs] == [2.0, money]
 
 
 def test_an_epoch_whose_beginning_is_missing_is_left_out():

@@ -86,9 +86,7 @@ def spent(rows: Sequence[TimingRow], *, after: int = 0) -> "Cost":
 
     def part(name: str) -> float | None:
         sums = [getattr(row, name) for row in rows[len(earlier) :]]
-        before = _priced(earlier, name)
-        # An earlier version wrote the same sum again where there was no price
-        return None if None in sums or sums[-1] == before > 0 else sums[-1] - before
+        return None if None in sums else sums[-1] - _priced(earlier, name)
 
     return Cost(seconds, part("units"), part("money"))
 
