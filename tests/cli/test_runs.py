@@ -30,6 +30,7 @@ from tokenmill.cli.runs import (
     ranked,
 )
 from tokenmill.core.errors import UserError
+from tokenmill.core.files import write_text
 
 PIPELINE = """\
 stages:
@@ -305,10 +306,11 @@ def test_outside_a_project_it_says_so(tmp_path: Path):
 
 
 @pytest.mark.slow
-def test_cut_metrics_are_named(project: Project, capsys: pytest.CaptureFixture[str]):
-    metrics = project.root / "metrics/eval.json"
-    whole = metrics.read_text()
-    metrics.write_text(whole[: len(whole) // 2])
+@pytest.mark.parametrize("name", ["eval.json", "finetuned/train.json"])
+def test_cut_metrics_are_named(project: Project, capsys: pytest.CaptureFixture[str], name: str):
+    metrics = project.root / "metrics" / name
+    write_text(metrics, '{"val_loss": 1')
     find_runs(project.root, commits=1)
-    metrics.write_text(whole)
-    assert "eval.json" in capsys.readouterr().err
+    project.run("git", "clean", "-qfd", "metrics")
+    project.run("git", "checkout", "-q", "metrics")
+    assert name in capsys.readouterr().err

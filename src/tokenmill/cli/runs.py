@@ -291,11 +291,14 @@ def _note_damage(root: Path) -> None:
     """Say which metrics of the workspace are damaged. DVC leaves them out without a word."""
     from tokenmill.formats.records import read_record
 
-    for file in (paths.TRAIN_METRICS, paths.METRICS / "eval.json"):
+    folders = paths.METRICS, paths.FINETUNED_METRICS
+    for file in [
+        root / folder / name for folder in folders for name in ("train.json", "eval.json")
+    ]:
         with contextlib.suppress(OSError):
             try:
-                if (root / file).exists():
-                    read_record(root / file, dict[str, float])
+                if file.exists():
+                    read_record(file, dict[str, float])
             except UserError as error:
                 note(str(error))
 
