@@ -79,6 +79,12 @@ def test_nothing_is_right_or_wrong_where_nothing_is_expected():
     }
 
 
+def test_without_prompts_no_repetition_is_measured():
+    last = EpochResult(epoch=1, train_loss=1, val_loss=1, perplexity=1, bits_per_byte=1, answers=[])
+    metrics = Evaluation(questions=[], epochs=[last]).metrics(last)
+    assert metrics.keys() == {"perplexity", "bits_per_byte", "overfit"}
+
+
 def test_marks_without_an_expectation_are_no_score():
     answers = [Answer(greedy="", sampled="", found=None, repetition=0)]
     last = EpochResult(

@@ -91,9 +91,9 @@ class EpochResult(Section):
         return [answer.found for answer in self.answers if answer.found is not None]
 
     @property
-    def repetition(self) -> float:
-        """The mean repetition of the greedy answers."""
-        return fmean(answer.repetition for answer in self.answers) if self.answers else 0.0
+    def repetition(self) -> float | None:
+        """The mean repetition of the greedy answers; None if there are none."""
+        return fmean(answer.repetition for answer in self.answers) if self.answers else None
 
 
 class Score(NamedTuple):
@@ -148,8 +148,8 @@ class Evaluation(Section):
         }
 
     def metrics(self, result: EpochResult) -> dict[str, float]:
-        """The contents of `metrics/eval.json` for an epoch. Shares of right answers are included
-        only where prompts have an expected text."""
+        """The contents of `metrics/eval.json` for an epoch. Repetition is included only where there
+        are prompts, shares of right answers only where prompts have an expected text."""
         scores = {
             "expected_found": self.score(result),
             "seen_right": self.score(result, "seen"),
@@ -159,7 +159,7 @@ class Evaluation(Section):
             "perplexity": rounded(result.perplexity),
             "bits_per_byte": rounded(result.bits_per_byte),
             "overfit": rounded(result.val_loss - result.train_loss),
-            "repetition": rounded(result.repetition),
+            **({} if result.repetition is None else {"repetition": rounded(result.repetition)}),
         } | {
             name: rounded(score.right / score.asked)
             for name, score in scores.items()

@@ -142,14 +142,15 @@ def token_markup(token: bytes) -> Markup:
 
 
 def flat(section: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
-    """The parameters by their dotted names. Strings stay as they are; everything else becomes JSON.
+    """The parameters by their dotted names. Strings stay as they are; everything else becomes JSON,
+    also an empty mapping.
 
     Example:
-        >>> list(flat({"model": {"n_layer": 4}, "prompts": [{"user": "Why?"}]}))
-        [('model.n_layer', '4'), ('prompts[0].user', 'Why?')]
+        >>> list(flat({"model": {"n_layer": 4}, "prompts": [{"user": "Why?"}], "mixture": {}}))
+        [('model.n_layer', '4'), ('prompts[0].user', 'Why?'), ('mixture', '{}')]
     """
     for name, value in section.items():
-        if isinstance(value, Mapping):
+        if isinstance(value, Mapping) and value:
             yield from flat(value, f"{prefix}{name}.")
         elif isinstance(value, list) and value and all(isinstance(item, Mapping) for item in value):
             for number, item in enumerate(value):

@@ -123,13 +123,17 @@ def _right(found: Sequence[bool]) -> str:
     return f"{sum(found)} of {len(found)}" if found else "none expected"
 
 
+def _repeated(repetition: float | None) -> str:
+    return "nothing asked" if repetition is None else f"{repetition:.2f}"
+
+
 MEASURES: dict[str, Callable[[ComparedEpoch], str]] = {
     "training loss at end": lambda epoch: fixed(epoch.result.train_loss),
     "validation loss": lambda epoch: fixed(epoch.result.val_loss),
     "perplexity": lambda epoch: perplexity(epoch.result.perplexity),
     "bits per byte": lambda epoch: fixed(epoch.result.bits_per_byte),
     RIGHT: lambda epoch: _right(epoch.result.expected),
-    "repetition": lambda epoch: f"{epoch.result.repetition:.2f}",
+    "repetition": lambda epoch: _repeated(epoch.result.repetition),
     "epoch": lambda epoch: f"{epoch.result.epoch} of {len(epoch.run.evaluation.epochs)}",
     "steps": lambda epoch: f"{epoch.row.step:,}",
     "tokens seen": lambda epoch: f"{epoch.row.tokens:,}",
