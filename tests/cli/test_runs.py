@@ -1,5 +1,6 @@
 """`tokenmill runs` on a real project whose stages are quick."""
 
+import errno
 import io
 import json
 import re
@@ -8,6 +9,7 @@ import sys
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pandas as pd
 import pytest
@@ -216,6 +218,10 @@ def test_an_experiment_that_dvc_sets_up_is_named_as_such(
         find_runs(project.root, commits=1)
     monkeypatch.setattr("dvc.api.exp_show", lambda *_, **__: (copy / "1.run").read_text())
     with pytest.raises(UserError, match=r"1\.run.*dvc queue kill"):
+        find_runs(project.root, commits=1)
+    refuses = mock.Mock(side_effect=OSError(errno.EROFS, "Read-only file system", str(copy)))
+    monkeypatch.setattr("dvc.api.exp_show", refuses)
+    with pytest.raises(OSError, match="Read-only"):
         find_runs(project.root, commits=1)
 
 

@@ -81,15 +81,25 @@ def test_outside_a_project_it_says_how_to_get_one(tmp_path: Path):
     assert commands(found) == ["git clone URL tokenmill && cd tokenmill", "make repro"]
 
 
-def test_a_folder_that_is_only_to_be_read_is_shown(
-    finished: Project, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize(
+    ("command", "writes"),
+    [("summary", "tokenmill.costs.write_text"), ("compare", "tokenmill.cli.compare.write_text")],
+)
+def test_a_project_that_is_only_to_be_read_has_its_figures(
+    finished: Project,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    command: str,
+    writes: str,
 ):
     refuses = mock.Mock(side_effect=OSError(errno.EROFS, "Read-only file system"))
-    monkeypatch.setattr("tokenmill.costs.write_text", refuses)
+    monkeypatch.setattr(writes, refuses)
+    monkeypatch.setattr("tokenmill.doctor.limits.is_writable", lambda _: False)
     monkeypatch.chdir(finished.root)
-    main(["summary"])
+    main([command])
     assert refuses.called
     assert "What is the capital of France?" in capsys.readouterr().out
+    assert "dvc repro" not in commands(status(finished.root))
 
 
 def test_what_is_damaged_is_refused_before_anything_is_shown(

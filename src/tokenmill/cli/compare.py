@@ -19,8 +19,8 @@ from rich.text import Text
 from tokenmill.cli.main import Parser, add_json
 from tokenmill.cli.runs import names_of_runs
 from tokenmill.core.errors import UserError
-from tokenmill.core.files import write_text
-from tokenmill.display import console, print_blocks, print_record, say
+from tokenmill.core.files import NOT_PERMITTED, write_text
+from tokenmill.display import console, note, print_blocks, print_record, say
 from tokenmill.reports.charts import Chart, Series, line_chart
 from tokenmill.words.units import fixed, message
 
@@ -95,8 +95,13 @@ def run(options: argparse.Namespace) -> None:
     elif not options.all:
         width = max(shutil.get_terminal_size().columns, NARROWEST)
         print_comparison(comparison, console(width=width))
-    # Last, so that a folder in which nothing can be written hides no figure
-    write_text(PAGE, render_page(comparison))
+    try:
+        write_text(PAGE, render_page(comparison))
+    except OSError as error:
+        if options.all or error.errno not in NOT_PERMITTED:
+            raise
+        note(f"not written as a page: {PAGE}: {error.strerror}")
+        return
     if options.json:
         return
     if options.all:

@@ -21,6 +21,7 @@ from tokenmill import git
 from tokenmill.cli.main import Parser, add_json, count
 from tokenmill.core import paths
 from tokenmill.core.errors import UserError
+from tokenmill.core.files import NOT_PERMITTED
 from tokenmill.display import console, note, print_columns, print_record, say, shortened
 from tokenmill.words.units import duration, fixed, money
 
@@ -216,7 +217,8 @@ def _entries(root: Path, revs: Sequence[str]) -> list[dict[str, Any]]:
 def _is_of_copy(error: Exception) -> bool:
     """Whether DVC fails on a copy of the project that is not whole, or on its record of one, while
     it makes or removes them for an experiment. It lists nothing then."""
-    return str(paths.COPIES) in str(error)
+    is_barred = isinstance(error, OSError) and error.errno in NOT_PERMITTED
+    return str(paths.COPIES) in str(error) and not is_barred
 
 
 def _way_out(error: Exception) -> str:

@@ -408,6 +408,7 @@ def _inside(root: Path) -> Status:
     says."""
     from tokenmill.doctor import dvc
     from tokenmill.doctor.environment import Project, check_running
+    from tokenmill.doctor.limits import is_writable
     from tokenmill.runs.under_way import unfinished
     from tokenmill.schema import check_all, with_way_back
 
@@ -425,6 +426,15 @@ def _inside(root: Path) -> Status:
         return Status(found.text, [("tokenmill doctor", "what else is wrong, and how to fix it")])
     if run := unfinished(root):
         return Status(run.sentence, _while_training(run))
+    if not is_writable(root):
+        return Status(
+            f"{root.resolve()} cannot be written: what is here can be read, but nothing can run.",
+            [
+                ("tokenmill summary", "losses and answers"),
+                ("tokenmill generate", "ask the model"),
+                ("tokenmill doctor", "what else is wrong, and how to fix it"),
+            ],
+        )
     running = check_running(root)
     if running.fix:
         return Status(
