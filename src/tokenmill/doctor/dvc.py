@@ -1,5 +1,6 @@
 """Checks of DVC: the repository, its cache and remote, and the stages that are outdated."""
 
+import contextlib
 import logging
 import os
 import sqlite3
@@ -114,11 +115,22 @@ def lost(root: Path) -> dict[str, Path]:
     is not mounted, each with one of these targets. DVC fails at such links."""
     found = dict[str, Path]()
     for name in OUTPUTS:
-        files = (Path(folder, file) for folder, _, files in os.walk(root / name) for file in files)
-        targets = (file.readlink() for file in files if file.is_symlink() and not file.exists())
+        targets = (link.readlink() for link in _links(root / name) if not link.exists())
         if target := next((one for one in targets if DVC_OBJECT.fullmatch(one.as_posix())), None):
             found[name] = target
     return found
+
+
+def _links(folder: Path) -> Iterator[Path]:
+    """The links in a folder, at any depth. Folders name them, so that no file is looked at."""
+    folders = [os.fspath(folder)]
+    while folders:
+        with contextlib.suppress(OSError), os.scandir(folders.pop()) as entries:
+            for entry in entries:
+                if entry.is_symlink():
+                    yield Path(entry.path)
+                elif entry.is_dir():
+                    folders.append(entry.path)
 
 
 def _lost(targets: dict[str, Path]) -> Finding:
