@@ -15,11 +15,14 @@ import pandas as pd
 import pytest
 from dvc.api import exp_show
 from dvc.repo import Repo
+from scmrepo.exceptions import SCMError
+from scmrepo.git import Git
 
 from tests.imports import ROOT
 from tests.pipeline.project import Project
 from tests.runs.locks import write_lock
 from tests.terminal import Terminal
+from tokenmill import git
 from tokenmill.cli.main import main
 from tokenmill.cli.runs import (
     COLUMNS,
@@ -30,6 +33,7 @@ from tokenmill.cli.runs import (
     names_of_runs,
     of_own_model,
     ranked,
+    read_whole,
 )
 from tokenmill.core.errors import UserError
 from tokenmill.core.files import write_text
@@ -223,6 +227,21 @@ def test_an_experiment_that_dvc_sets_up_is_named_as_such(
     monkeypatch.setattr("dvc.api.exp_show", refuses)
     with pytest.raises(OSError, match="Read-only"):
         find_runs(project.root, commits=1)
+
+
+def test_a_file_in_git_is_read_whole_or_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """DVC waited for ever for one whose repository is removed meanwhile."""
+    monkeypatch.setattr("pygit2.BlobIO", read_whole)
+    text = "a: 1\n" * 100_000
+    write_text(tmp_path / "params.yaml", text)
+    git.execute(tmp_path, "init", "-q")
+    git.execute(tmp_path, "add", ".")
+    git.execute(tmp_path, "-c", "user.name=a", "-c", "user.email=a@b", "commit", "-qm", "one")
+    files = Git(str(tmp_path)).get_fs("HEAD")
+    assert files.open("params.yaml", "r").read() == text
+    shutil.rmtree(tmp_path / ".git/objects")
+    with pytest.raises(SCMError):
+        files.open("params.yaml", "r")
 
 
 @pytest.mark.slow

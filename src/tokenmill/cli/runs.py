@@ -7,10 +7,13 @@ found by the model in DVC's cache; a run that was trained elsewhere, or in part,
 
 import argparse
 import contextlib
+import io
 import logging
+import queue
 import re
 import statistics
 import sys
+import threading
 import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict
@@ -27,6 +30,7 @@ from tokenmill.words.units import duration, fixed, money
 
 if TYPE_CHECKING:
     import pandas as pd
+    import pygit2
     from dvc.repo import Repo
 
 SHOWN_METRICS = {
@@ -199,11 +203,22 @@ def find_runs(root: Path, *, commits: int) -> "pd.DataFrame":
     return pd.DataFrame(rows, columns=COLUMNS).astype(dict.fromkeys(COUNTS, "Int64"))
 
 
+def read_whole(blob: "pygit2.Blob", **options: Any) -> io.BytesIO:
+    """The bytes of a file in git, as `pygit2.BlobIO` reads them, but without its thread: if that
+    ends with an error, its reader waits for ever."""
+    chunks = queue.Queue[bytes]()
+    blob._write_to_queue(chunks, threading.Event(), threading.Event(), **options)  # noqa: SLF001
+    return io.BytesIO(b"".join(chunks.queue))
+
+
 def _entries(root: Path, revs: Sequence[str]) -> list[dict[str, Any]]:
     """What DVC shows of these commits, their experiments and the workspace."""
+    import pygit2
     from dvc.api import exp_show
     from dvc.exceptions import DvcException
 
+    # DVC removes the copy of an experiment that has just ended while its files are read here
+    pygit2.BlobIO = read_whole
     for _ in range(TRIES - 1):
         try:
             return exp_show(str(root), revs=list(revs))
