@@ -139,6 +139,7 @@ def test_only_a_terminal_gets_a_long_name_shortened(
         ({"encoded_by": "earlier"}, set(MEASURED)),
         ({"trained": "earlier"}, set(MEASURED)),
         ({"epochs": 1}, set(MEASURED)),
+        ({"raw": "other texts"}, set(MEASURED)),
     ],
 )
 def test_what_was_measured_of_an_earlier_model_is_left_out(
@@ -148,6 +149,7 @@ def test_what_was_measured_of_an_earlier_model_is_left_out(
     entry = dict.fromkeys([*MEASURED, *FINETUNED_METRICS.values()], 1.0)
     entry |= {"rev": "workspace", "finetune.methods": "['lora']", "models/gpt": "read by report"}
     entry |= {"train.epochs": 2.0, "train.target_loss": "None"}  # as DVC shows them
+    entry |= {"data.raw": f"{tmp_path}/texts"}
     own = of_own_model(entry, tmp_path)
     assert entry.keys() - own.keys() == lacking
     assert own["models/gpt"] == "model"

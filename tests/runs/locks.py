@@ -22,7 +22,9 @@ FINETUNED = {
 
 LOCK = """\
 stages:
-  clean: {{outs: [{{path: data/clean, md5: text}}]}}
+  clean:
+    deps: [{{path: {raw}, md5: raw}}]
+    outs: [{{path: data/clean, md5: text}}]
   tokenizer: {{outs: [{{path: data/tokenizer, md5: tokenizer}}]}}
   tokenize:
     deps: [{{path: data/clean, md5: {tokenized}}}, {{path: data/tokenizer, md5: {encoded_by}}}]
@@ -50,6 +52,7 @@ stages:
 def write_lock(
     root: Path,
     *,
+    raw: str = "texts",
     tokenized: str = "text",
     encoded_by: str = "tokenizer",
     trained: str = "tokens",
@@ -58,9 +61,10 @@ def write_lock(
     base: str = "model",
     asked: str = "tuned",
 ) -> None:
-    """Write a dvc.lock of which one output follows from the other, but for the hashes given, with a
-    training of so many epochs, and the metrics FINETUNED."""
+    """Write a dvc.lock of which one output follows from the other, but for the hashes given, of the
+    text at `raw`, with a training of so many epochs, and the metrics FINETUNED."""
     values = {
+        "raw": raw,
         "tokenized": tokenized,
         "encoded_by": encoded_by,
         "trained": trained,

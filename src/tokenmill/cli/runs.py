@@ -262,14 +262,16 @@ def of_own_model(entry: dict[str, Any], root: Path) -> dict[str, Any]:
     """An entry of DVC with the model that `train` wrote last, where DVC shows what a later stage
     read, and without what was measured of another one: of a model of another text, or trained with
     other parameters than the entry's."""
-    from tokenmill.runs.dvc_lock import LOCK, Lock, lock_text, trained_with
+    from tokenmill.runs.dvc_lock import LOCK, Lock, is_of_raw, lock_text, trained_with
 
     rev = None if entry["rev"] == "workspace" else entry["rev"]
     content = lock_text(root, rev)
     methods = re.findall(r"\w+", str(entry.get("finetune.methods", "")))
     try:
         trained = trained_with(content)
-        if any(entry.get(name, "None") != _shown(value) for name, value in trained.items()):
+        is_other = any(entry.get(name, "None") != _shown(value) for name, value in trained.items())
+        raw = entry.get("data.raw")  # None while DVC sets an experiment up
+        if is_other or (raw is not None and not is_of_raw(content, str(raw), root)):
             entry = _without(entry, SHOWN_METRICS.values())
         hashes = set(IN_LOCK.findall(content))
         # One hash of each: the whole is slow to read, and only it has the metrics of fine-tuning

@@ -6,6 +6,7 @@ another hash than the output that it was. All who show such results together ask
 """
 
 import hashlib
+import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -37,6 +38,9 @@ TRAINED_WITH = re.compile(
 )
 """Matches the parameters of a stage between the text and the model in a dvc.lock, as DVC writes
 it."""
+
+CLEANED = re.compile(r"^  clean:\n(?:    .*\n)*?(    deps:\n(?:    [- ].*\n)+)", re.MULTILINE)
+"""Matches what the stage `clean` read in a dvc.lock, as DVC writes it."""
 
 CODE = re.compile(r"^    - path: (?:src|stages)/.*\n(?:      .*\n)+", re.MULTILINE)
 """Matches a file of code in a dvc.lock, as DVC writes it. They are two thirds of it."""
@@ -156,6 +160,15 @@ def trained_with(text: str) -> dict[str, Any]:
         for files in sections
         for name, value in dotted(files.get(PARAMS_FILE.name) or {})
     }
+
+
+def is_of_raw(text: str, raw: str, root: Path) -> bool:
+    """Whether the text of a dvc.lock says that `clean` ran last on what `data.raw` names in the
+    project at `root`. What is not recorded counts so."""
+    found = CLEANED.search(text)
+    deps = parse_yaml(CODE.sub("", found[1]).encode(), LOCK)["deps"] if found else []
+    read = {os.path.realpath(root / each["path"]) for each in deps}
+    return not read or os.path.realpath(root / raw) in read
 
 
 def read_own_evaluation(root: Path) -> Evaluation:
