@@ -158,6 +158,12 @@ def test_refusals_are_sentences(place: str, status: int, sentence: str, hub: Hub
     assert not hub.files
 
 
+def test_a_file_that_the_hub_ignores_is_named(hub: Hub):
+    hub.ignored = ("model.safetensors",)
+    assert "model.safetensors" in refusal()
+    assert "config.json" in hub.files[NAME]
+
+
 def test_a_wrong_token_is_not_printed(
     hub: Hub, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ):

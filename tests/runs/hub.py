@@ -27,6 +27,8 @@ class Hub:
     stored: dict[str, bytes] = field(default_factory=dict)
     """What Git LFS sent, by SHA-256, and Xet, by the hash of a block of compressed chunks."""
     requests: list[str] = field(default_factory=list)
+    ignored: tuple[str, ...] = ()
+    """Files that .gitignore there names."""
     refuse: dict[str, tuple[int, str]] = field(default_factory=dict)
     """Path -> status and message."""
     cut_off: str | None = None
@@ -102,7 +104,10 @@ class _Handler(BaseHTTPRequestHandler):
         names = [file["path"] for file in json.loads(body)["files"]]
         modes = {name: "lfs" if name in self.hub.large else "regular" for name in names}
         return {
-            "files": [{"path": n, "uploadMode": m, "shouldIgnore": False} for n, m in modes.items()]
+            "files": [
+                {"path": name, "uploadMode": mode, "shouldIgnore": name in self.hub.ignored}
+                for name, mode in modes.items()
+            ]
         }, 200
 
     def _batch(self, path: str, body: bytes) -> tuple[Any, int]:

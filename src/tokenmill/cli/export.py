@@ -179,8 +179,8 @@ def push(api: "HfApi", folder: Path, files: list[str], name: str, *, public: boo
     Return its address.
 
     Raises:
-        UserError: the hub does not answer or refuses, or the repository is public and `public` is
-            false.
+        UserError: the hub does not answer, refuses or ignores a file, or the repository is public
+            and `public` is false.
     """
     from huggingface_hub import CommitOperationAdd
     from huggingface_hub.utils import logging
@@ -196,10 +196,13 @@ def push(api: "HfApi", folder: Path, files: list[str], name: str, *, public: boo
                 raise UserError(
                     f"{name} is public; add --public to push there, or take another name."
                 )
-            api.create_commit(
-                name,
-                [CommitOperationAdd(file, folder / file) for file in files],
-                commit_message="Model, exported by TokenMill",
+            added = [CommitOperationAdd(file, folder / file) for file in files]
+            api.create_commit(name, added, commit_message="Model, exported by TokenMill")
+        # The client leaves such files out without a word
+        if ignored := [one.path_in_repo for one in added if one._should_ignore]:  # noqa: SLF001
+            raise UserError(
+                f"{address} ignores {', '.join(ignored)}, which .gitignore there names; the other "
+                "files were pushed. Change .gitignore there and type the same again."
             )
     except UserError:
         raise
