@@ -195,6 +195,10 @@ def test_detached_head_and_missing_repository(
         lock.write_text(damage)
         (branch,) = environment.check_git(Project(repository.root))
         assert (branch.level, branch.fix) == ("warning", "git switch my-branch")
+        assert "my-branch" not in branch.text
+    repository.run("git", "branch", "other")
+    (branch,) = environment.check_git(Project(repository.root))
+    assert "my-branch, other" in branch.text
     monkeypatch.setattr(
         environment, "check_running", lambda _: Finding("warning", "runs", "at work here", None)
     )

@@ -220,9 +220,10 @@ def check_git(project: Project) -> Iterator[Finding]:
         yield ok("git", "on no branch while an experiment runs")
     elif branch is None:
         here = "for-each-ref", "--points-at=HEAD", "--format=%(refname:short)", "refs/heads"
-        (name, *_) = (git.ask(root, *here) or "").split() or ["-"]
+        names = (git.ask(root, *here) or "").split() or ["-"]
         text = "HEAD is on no branch, as after a killed `dvc exp run`"
-        yield warning("git", text, f"git switch {quote(name)}")
+        others = f"; {few(names)} are at this commit" if len(names) > 1 else ""
+        yield warning("git", text + others, f"git switch {quote(names[0])}")
     else:
         yield ok("git", f"on branch {branch.strip()}")
     yield from _locked(root)
