@@ -2,6 +2,7 @@
 
 import math
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -23,7 +24,7 @@ from tokenmill.formats.token_file import (
 )
 from tokenmill.formats.tokenizer import BYTE_OF, read_tokenizer, token_bytes
 from tokenmill.reports import data_stats
-from tokenmill.reports.data_stats import DataStats, TokenCounter, TokenCounts, read_stats
+from tokenmill.reports.data_stats import DataStats, TokenCounts, count_tokens, read_stats
 
 VOCABULARY = [
     b"",
@@ -49,16 +50,19 @@ def report_of(documents: int) -> CleanReport:
     )
 
 
-@given(splits=st.lists(SPLIT, min_size=1, max_size=2), cut=st.integers(1, 7))
+@given(
+    splits=st.lists(SPLIT, min_size=1, max_size=2),
+    cut=st.integers(1, 7),
+    measured=st.integers(0, 12),
+)
 def test_any_blocks_give_the_counts_of_the_plain_way(
-    splits: list[list[list[int]]], cut: int
+    splits: list[list[list[int]]], cut: int, measured: int
 ) -> None:
-    counter = TokenCounter(VOCABULARY, EOT)
+    blocks = []
     for documents in splits:
         ids = np.array([token for document in documents for token in (*document, EOT)], dtype="<i4")
-        for start in range(0, len(ids), cut):
-            counter.add(ids[start : start + cut])
-    counts = counter.finish()
+        blocks += [ids[start : start + cut] for start in range(0, len(ids), cut)]
+    counts = count_tokens(blocks, VOCABULARY, EOT, measured=measured)
     documents = [document for split in splits for document in split]
     seen = Counter(token for document in documents for token in document)
     seen[EOT] = len(documents)
@@ -66,15 +70,13 @@ def test_any_blocks_give_the_counts_of_the_plain_way(
     assert counts.words == sum(
         len(b"".join(VOCABULARY[t] for t in document).split()) for document in documents
     )
-    lengths = Counter(map(len, documents))
-    assert counts.by_length.tolist() == [lengths[n] for n in range(max(lengths) + 1)]
+    assert counts.lengths == Counter(len(document) for document in documents[:measured])
 
 
-def test_very_long_documents_count_as_the_longest(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(data_stats, "LONGEST", 4)
-    counter = TokenCounter(VOCABULARY, EOT)
-    counter.add(np.array([3, 3, 3, 3, 3, 3, EOT, 3, EOT], dtype="<i4"))
-    assert counter.finish().by_length.tolist() == [0, 1, 0, 0, 1]
+def test_the_longest_document_may_have_any_length() -> None:
+    ids = np.full((1 << 20) + 1, 3, dtype="<i4")
+    blocks = [ids, np.array([EOT, 3, EOT], dtype="<i4")]
+    assert count_tokens(blocks, VOCABULARY, EOT, measured=2).lengths == {len(ids): 1, 1: 1}
 
 
 def test_files_of_both_splits_are_counted(prepared: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -87,8 +89,8 @@ def test_files_of_both_splits_are_counted(prepared: Path, monkeypatch: pytest.Mo
         Counter(ids.tolist())[token] for token in range(tokenizer.vocab_size)
     ]
     assert counts.words == sum(len(text.encode().split()) for text in DOCUMENTS)
-    assert counts.by_length.sum() == len(DOCUMENTS)
-    assert counts.by_length @ np.arange(len(counts.by_length)) == len(ids) - len(DOCUMENTS)
+    assert sum(counts.lengths.values()) == len(DOCUMENTS)
+    assert sum(map(math.prod, counts.lengths.items())) == len(ids) - len(DOCUMENTS)
 
 
 def test_of_divided_documents_the_first_parts_are_measured(prepared: Path) -> None:
@@ -98,7 +100,9 @@ def test_of_divided_documents_the_first_parts_are_measured(prepared: Path) -> No
     assert not read_stats(folder, tokenizer, report_of(len(DOCUMENTS))).is_divided
     stats = read_stats(folder, tokenizer, report_of(metadata.train.documents))
     assert stats.is_divided
-    assert stats.counts.by_length.sum() == metadata.train.documents
+    lengths = stats.counts.lengths
+    assert sum(lengths.values()) == metadata.train.documents
+    assert sum(map(math.prod, lengths.items())) == metadata.train.text_tokens
     assert stats.counts.by_id.sum() == metadata.train.tokens + metadata.val.tokens
 
 
@@ -121,7 +125,7 @@ def test_byte_alphabet_is_that_of_tokenizers() -> None:
     assert sorted(BYTE_OF.values()) == list(range(256))
 
 
-def stats(by_id: list[int], by_length: list[int], words: int = 8) -> DataStats:
+def stats(by_id: list[int], lengths: Sequence[int], words: int = 8) -> DataStats:
     part = part_of(np.zeros(10), text_bytes=16)
     metadata = TokenMetadata.of(
         [shard_of(train=part, val=part)],
@@ -130,13 +134,13 @@ def stats(by_id: list[int], by_length: list[int], words: int = 8) -> DataStats:
         tokenizer_type="bpe",
         tokenizer_sha256="0" * 64,
     )
-    counts = TokenCounts(np.array(by_id), words, np.array(by_length))
+    counts = TokenCounts(np.array(by_id), words, Counter(lengths))
     vocabulary = [b"", *[b"x"] * (len(by_id) - 1)]
     return DataStats(CleanReport.model_validate(REPORT), counts, metadata, vocabulary)
 
 
 def test_metrics_by_hand() -> None:
-    made = stats([16, 8, 4, 4, 0], [0, 10, 80, 0, 10])
+    made = stats([16, 8, 4, 4, 0], [4, 2, 2, 1, 2, 2, 2, 2, 2, 2])
     expected = {
         "raw_bytes": 123_456,
         "kept_share": 0.7,
@@ -163,13 +167,13 @@ def test_quantile_is_the_nearest_rank_of_sorted_lengths(
     lengths: list[int], fraction: float
 ) -> None:
     expected = sorted(lengths)[max(1, math.ceil(fraction * len(lengths))) - 1]
-    assert stats([0, 1], np.bincount(lengths).tolist()).length_quantile(fraction) == expected
+    assert stats([0, 1], lengths).length_quantile(fraction) == expected
 
 
 @given(st.lists(st.integers(0, 10**6), min_size=1, max_size=50).filter(any))
 def test_entropy_is_shannons(counts: list[int]) -> None:
     total = sum(counts)
     expected = -sum(n / total * math.log2(n / total) for n in counts if n)
-    made = stats([5, *counts], [1])
+    made = stats([5, *counts], [0])
     assert made.entropy == pytest.approx(expected, abs=1e-9)
     assert made.uniform_entropy == math.log2(len(counts)), "special tokens are in neither"

@@ -5,7 +5,8 @@ The files are read in blocks rather than mapped, at 1.2 to 1.7 GB/s, so that mem
 with them.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -19,7 +20,6 @@ from tokenmill.formats.metrics import CleanReport
 from tokenmill.formats.token_file import (
     SPLITS,
     SourceRun,
-    Split,
     TokenMetadata,
     open_tokens,
     read_metadata,
@@ -30,15 +30,6 @@ from tokenmill.reports.page import token_text
 
 BLOCK = 1 << 20
 """The number of tokens that are read at a time."""
-
-LONGEST = 1 << 20
-"""The length in tokens as which longer documents count. It bounds the memory of the histogram."""
-
-STARTS_WORD = 1
-"""The flag of a token whose first byte is not white space."""
-
-ENDS_WORD = 2
-"""The flag of a token after whose last byte a word may start."""
 
 RARE = 10
 """The number of occurrences below which a token is rare: a model will hardly learn what it
@@ -56,60 +47,34 @@ class TokenCounts:
     """The occurrences of each token, end-of-text included; int64, one per id."""
     words: int
     """The number of runs of bytes without ASCII white space, as `bytes.split` finds them."""
-    by_length: np.ndarray
-    """The number of documents with 0, 1, 2, … tokens, not counting end-of-text; int64. The last
-    entry is for all longer ones."""
+    lengths: Mapping[int, int]
+    """The number of documents of each length in tokens, not counting end-of-text."""
 
 
-class TokenCounter:
-    """Counts consecutive blocks of ids. A split ends with end-of-text, and the next one follows."""
-
-    def __init__(self, vocabulary: Sequence[bytes], eot_id: int) -> None:
-        self._eot_id = eot_id
-        starts = [token[:1].strip() != b"" for token in vocabulary]
-        ends = [token == b"" or token[-1:].isspace() for token in vocabulary]
-        self._flags = np.array(starts) * np.uint8(STARTS_WORD) | np.array(ends) * np.uint8(
-            ENDS_WORD
-        )
-        self._words_inside = np.array(
-            [len(token.split()) for token in vocabulary], dtype=np.int64
-        ) - np.array(starts)
-        self._by_id = np.zeros(len(vocabulary), dtype=np.int64)
-        self._by_length = np.zeros(1, dtype=np.int64)
-        self._word_starts = 0
-        self._last_flags = ENDS_WORD
-        self._document_length = 0  # of the document that the next block continues
-
-    def add(self, ids: np.ndarray, *, lengths: bool = True) -> None:
-        """Count the next block, which must not be empty. Without `lengths`, the lengths of its
-        documents are not counted."""
-        self._by_id += np.bincount(ids, minlength=len(self._by_id))
-        flags = self._flags.take(ids)
-        before = np.concatenate(([np.uint8(self._last_flags)], flags[:-1]))
-        self._word_starts += int(np.count_nonzero(flags & (before >> 1) & STARTS_WORD))
-        self._last_flags = flags[-1]
-        if lengths:
-            self._add_lengths(np.flatnonzero(ids == self._eot_id), len(ids))
-
-    def _add_lengths(self, ends: np.ndarray, block: int) -> None:
-        """Count the documents that end at these positions of a block."""
-        if len(ends):
-            lengths = np.diff(ends, prepend=-1) - 1
-            lengths[0] += self._document_length
-            found = np.bincount(np.minimum(lengths, LONGEST))
-            longest = max(len(found), len(self._by_length))
-            self._by_length = _padded(self._by_length, longest) + _padded(found, longest)
-            self._document_length = -int(ends[-1]) - 1
-        self._document_length += block
-
-    def finish(self) -> TokenCounts:
-        """The counts of all blocks."""
-        words = self._word_starts + int(self._by_id @ self._words_inside)
-        return TokenCounts(self._by_id, words, self._by_length)
-
-
-def _padded(counts: np.ndarray, length: int) -> np.ndarray:
-    return np.pad(counts, (0, length - len(counts)))
+def count_tokens(
+    blocks: Iterable[np.ndarray], vocabulary: Sequence[bytes], eot_id: int, *, measured: int
+) -> TokenCounts:
+    """Count consecutive blocks of documents, each followed by end-of-text. A document, or a word,
+    may go on in the next block; no block is empty. Of the first `measured` documents the lengths
+    count."""
+    starts = np.array([token[:1].strip() != b"" for token in vocabulary])
+    ends = np.array([token == b"" or token[-1:].isspace() for token in vocabulary])
+    inside = np.array([len(token.split()) for token in vocabulary]) - starts
+    by_id = np.zeros(len(vocabulary), dtype=np.int64)
+    words = 0  # those that begin with a token
+    has_ended = True  # the word before
+    lengths = Counter[int]()
+    last_end = -1  # of a document, counted from the beginning of the block
+    for ids in blocks:
+        by_id += np.bincount(ids, minlength=len(vocabulary))
+        ended = np.append(has_ended, ends.take(ids))
+        words += int(np.count_nonzero(starts.take(ids) & ended[:-1]))
+        has_ended = ended[-1]
+        document_ends = np.flatnonzero(ids == eot_id)
+        found = np.diff(document_ends, prepend=last_end)[: measured - lengths.total()] - 1
+        lengths.update(Counter(found.tolist()))
+        last_end = (document_ends[-1] if len(document_ends) else last_end) - len(ids)
+    return TokenCounts(by_id, words + int(by_id @ inside), lengths)
 
 
 def read_stats(folder: Path, tokenizer: TextTokenizer, clean: CleanReport) -> "DataStats":
@@ -129,22 +94,24 @@ def read_stats(folder: Path, tokenizer: TextTokenizer, clean: CleanReport) -> "D
             f"{folder} was made by another tokenizer (sha256 {metadata.tokenizer_sha256[:12]}) "
             f"than the present one ({tokenizer.sha256[:12]}); run `dvc repro unpack`."
         )
-    is_divided = metadata.train.documents + metadata.val.documents > clean.documents.kept
     vocabulary = token_bytes(tokenizer)
-    counter = TokenCounter(vocabulary, tokenizer.eot_id)
+    documents = metadata.train.documents + metadata.val.documents
+    is_divided = documents > clean.documents.kept
+    measured = metadata.train.documents if is_divided else documents
     with Progress("data report", metadata.train.file_bytes + metadata.val.file_bytes) as progress:
-        for split in SPLITS:
-            for ids in _blocks(folder, split):
-                counter.add(ids, lengths=split == "train" or not is_divided)
+        blocks = _blocks(folder, progress)
+        counts = count_tokens(blocks, vocabulary, tokenizer.eot_id, measured=measured)
+    return DataStats(clean, counts, metadata, vocabulary, is_divided)
+
+
+def _blocks(folder: Path, progress: Progress) -> Iterator[np.ndarray]:
+    """The ids of both splits, of which each ends with end-of-text."""
+    for split in SPLITS:
+        dtype = open_tokens(folder, split).dtype
+        with token_file(folder, split).open("rb") as file:
+            while len(ids := np.fromfile(file, dtype=dtype, count=BLOCK)):
+                yield ids
                 progress.advance(ids.nbytes)
-    return DataStats(clean, counter.finish(), metadata, vocabulary, is_divided)
-
-
-def _blocks(folder: Path, split: Split) -> Iterator[np.ndarray]:
-    dtype = open_tokens(folder, split).dtype
-    with token_file(folder, split).open("rb") as file:
-        while len(ids := np.fromfile(file, dtype=dtype, count=BLOCK)):
-            yield ids
 
 
 @dataclass(frozen=True)
@@ -240,8 +207,9 @@ class DataStats:
 
     def length_quantile(self, fraction: float) -> int:
         """The length in tokens that this fraction of documents does not exceed (nearest rank)."""
-        ranks = np.cumsum(self.counts.by_length)
-        return int(np.searchsorted(ranks, max(1, np.ceil(fraction * ranks[-1]))))
+        lengths = sorted(self.counts.lengths)
+        ranks = np.cumsum([self.counts.lengths[length] for length in lengths])
+        return lengths[np.searchsorted(ranks, max(1, np.ceil(fraction * ranks[-1])))]
 
     def metrics(self) -> dict[str, int | float]:
         """The numbers for metrics/data.json, without those in the metrics of the stages before."""
