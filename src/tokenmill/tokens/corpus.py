@@ -9,7 +9,7 @@ boundaries has the same ids as the whole, so segments can be encoded in parallel
 import itertools
 import math
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -189,7 +189,7 @@ def _beginnings(shard: ShardFile, *, budget: int) -> list[str]:
 
 
 SplitDocuments: TypeAlias = tuple[Split, pl.DataFrame]
-"""A split, and consecutive documents of it, or parts of documents that it cut."""
+"""A split, and consecutive documents of it, or parts of documents that are cut."""
 
 
 def runs(names: pl.Series) -> Iterator[tuple[str, int]]:
@@ -333,25 +333,31 @@ def _split_rules(clean: Path, method: SplitMethod, val_fraction: float) -> list[
 def split_documents(documents: Iterable[pl.DataFrame], rule: SplitRule) -> Iterator[SplitDocuments]:
     """Yield the documents of one shard (all columns), in order, split into train and val. No table
     is held while the next one is read, unless the caller holds what it got."""
+    before = 0  # characters of the shard
+    for frame in documents:
+        chars = frame["text"].str.len_chars().cast(pl.Int64)
+        edges = _edges(frame, chars, before, rule)
+        before += int(chars.sum())
+        text = pl.col("text").str
+        yield "train", frame.with_columns(text.head(edges)).filter(pl.col("text") != "")
+        yield "val", frame.with_columns(text.slice(edges)).filter(pl.col("text") != "")
+        del frame
+
+
+def _edges(frame: pl.DataFrame, chars: pl.Series, before: int, rule: SplitRule) -> pl.Series:
+    """The number of characters of each document that go to train: none, all of them, or, of one
+    that is cut, its beginning."""
     if rule.method == "tail":
-        return _split_at(documents, rule.edge)
-    split: Callable[[pl.DataFrame], Iterator[SplitDocuments]]
+        starts = before + chars.cum_sum() - chars
+        return (rule.edge - starts).clip(lower_bound=0)
     if rule.method == "ends":
-        split = partial(_split_ends, val_fraction=rule.val_fraction)
-    elif rule.method == "names":
-        split = partial(_split_whole, is_val=_is_named_val)
+        ends = [_end_of_beginning(text, rule.val_fraction) for text in frame["text"]]
+        return pl.Series(ends, dtype=pl.Int64)
+    if rule.method == "names":
+        is_val = _is_named_val(frame)
     else:
-        is_val = partial(_is_hashed_val, threshold=int(rule.val_fraction * 2**64))
-        split = partial(_split_whole, is_val=is_val)
-    return itertools.chain.from_iterable(map(split, documents))
-
-
-def _split_whole(
-    frame: pl.DataFrame, is_val: Callable[[pl.DataFrame], np.ndarray]
-) -> Iterator[SplitDocuments]:
-    in_val = is_val(frame)
-    yield "train", frame.filter(pl.Series(~in_val))
-    yield "val", frame.filter(pl.Series(in_val))
+        is_val = _is_hashed_val(frame, int(rule.val_fraction * 2**64))
+    return chars * pl.Series(~is_val)
 
 
 def _is_hashed_val(frame: pl.DataFrame, threshold: int) -> np.ndarray:
@@ -379,42 +385,8 @@ def _hashed_chars(shard: ShardFile, *, threshold: int) -> int:
     )
 
 
-def _split_ends(frame: pl.DataFrame, val_fraction: float) -> Iterator[SplitDocuments]:
-    """Put the beginning of every document into train and its end into val. A document of a few
-    characters stays whole."""
-    texts = frame["text"].to_list()
-    edges = [_end_of_beginning(text, val_fraction) for text in texts]
-    cut = list(zip(texts, edges, strict=True))
-    yield "train", _with_texts(frame, [text[:edge] for text, edge in cut])
-    ends = _with_texts(frame, [text[edge:] for text, edge in cut])
-    yield "val", ends.filter(pl.col("text") != "")
-
-
 def _end_of_beginning(text: str, val_fraction: float) -> int:
     """Where the last `val_fraction` of a document begins: between two words where it can."""
     wanted = len(text) - int(len(text) * val_fraction)
     word = _BOUNDARY.search(text, wanted, wanted + LONGEST_WORD)
     return word.start() if word else wanted
-
-
-def _with_texts(frame: pl.DataFrame, texts: list[str]) -> pl.DataFrame:
-    return frame.with_columns(text=pl.Series(texts, dtype=pl.String))
-
-
-def _split_at(documents: Iterable[pl.DataFrame], edge: int) -> Iterator[SplitDocuments]:
-    """Put everything before character `edge` into train. Only the document across it is cut."""
-    position = 0
-    for frame in documents:
-        chars = frame["text"].str.len_chars().cast(pl.Int64)
-        stops = position + chars.cum_sum().to_numpy()
-        before = int((stops <= edge).sum())
-        start = int(stops[before - 1]) if before else position
-        position = int(stops[-1]) if len(stops) else position
-        yield "train", frame.head(before)
-        if start < edge < position:
-            across = frame.slice(before, 1)
-            text = pl.col("text").str
-            yield "train", across.with_columns(text.slice(0, edge - start))
-            yield "val", across.with_columns(text.slice(edge - start))
-            before += 1
-        yield "val", frame.slice(before)
