@@ -56,8 +56,6 @@ class Models:
     """The folder of the project."""
     folders: Sequence[Path] = ()
     """The folders of further models, each with a tokenizer."""
-    _found: dict[tuple[str, int], FoundModel] = field(default_factory=dict, repr=False)
-    """The epochs of experiments that were already found, because DVC needs a second for each."""
     _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
     """The lock around DVC, which is not thread-safe."""
 
@@ -73,7 +71,6 @@ class Models:
         Raises:
             UserError: there is none.
         """
-        self._found.clear()
         offers = [*self._this_run(), *self._folders(), *self._experiments()]
         if not offers:
             find_model(self.root)  # says why
@@ -87,10 +84,7 @@ class Models:
             found = available(self.root)
             return found[chosen_epoch(epoch, len(found), "the workspace") - 1]
         with self._lock:
-            key = (offer.rev, epoch)
-            if key not in self._found:
-                self._found[key] = find_model(self.root, rev=offer.rev, epoch=epoch)
-            return self._found[key]
+            return find_model(self.root, rev=offer.rev, epoch=epoch)
 
     def _this_run(self) -> list[Offer]:
         """The run of the workspace, if an epoch of it is finished."""
