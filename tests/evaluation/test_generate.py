@@ -1,6 +1,7 @@
 """Generated text against a plain loop over the whole text, alone and in batches."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -164,32 +165,36 @@ def test_a_seed_draws_what_a_plain_loop_draws(model: GPT):
     assert list(generate(model, [2, 7], ends={NEVER}, sampling=how)) == text[2:]
 
 
-PROMPTS = [[3, 1, 4], [5], [3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5, 8], [9, 7], [1, 2, 3], [6] * 11]
-"""Of different lengths, one as long as the context."""
+def alone(model: GPT, prompts: list[list[int]], *, end: int, how: Sampling) -> list[list[int]]:
+    return [
+        list(generate(model, prompt, ends={end}, sampling=replace(how, seed=how.seed + number)))
+        for number, prompt in enumerate(prompts)
+    ]
 
 
+PROMPTS = [[3, 1, 4], [5, 5, 5], [9, 7, 9], [1, 2, 3], [6, 6, 7]]
+
+
+@pytest.mark.parametrize("times", [1, 4], ids=["short", "as long as the context"])
 @pytest.mark.parametrize("penalty", [1.0, 1.4])
 @pytest.mark.parametrize("temperature", [0.0, 1.5])
-def test_a_text_is_the_same_in_a_batch_as_alone(model: GPT, temperature: float, penalty: float):
+def test_a_text_is_the_same_in_a_batch_as_alone(
+    model: GPT, temperature: float, penalty: float, times: int
+):
     how = Sampling(max_new_tokens=26, temperature=temperature, seed=3, repetition_penalty=penalty)
-    alone = [
-        list(generate(model, p, ends={NEVER}, sampling=how, number=n))
-        for n, p in enumerate(PROMPTS)
-    ]
-    assert generate_batch(model, PROMPTS, ends={NEVER}, sampling=how) == alone
-    assert len({tuple(text) for text in alone}) == len(PROMPTS)
+    prompts = [prompt * times for prompt in PROMPTS]
+    expected = alone(model, prompts, end=NEVER, how=how)
+    assert generate_batch(model, prompts, ends={NEVER}, sampling=how) == expected
+    assert len({tuple(text) for text in expected}) == len(PROMPTS)
 
 
 def test_a_text_that_ends_does_not_change_the_others(model: GPT):
     how = Sampling(max_new_tokens=40, temperature=2.0)
     ends = set()
     for end in range(0, 23, 5):
-        alone = [
-            list(generate(model, p, ends={end}, sampling=how, number=n))
-            for n, p in enumerate(PROMPTS)
-        ]
-        assert generate_batch(model, PROMPTS, ends={end}, sampling=how) == alone
-        ends |= {len(text) for text in alone}
+        expected = alone(model, PROMPTS, end=end, how=how)
+        assert generate_batch(model, PROMPTS, ends={end}, sampling=how) == expected
+        ends |= {len(text) for text in expected}
     assert len(ends) > 9, "they should end at very different places"
 
 

@@ -62,7 +62,7 @@ def test_the_penalty_is_that_of_transformers():
 @pytest.mark.parametrize("how", [{}, {"top_k": 12}, {"top_p": 0.9}])
 def test_draws_are_those_of_multinomial_for_each_text(how: dict[str, Any]):
     sampling = Sampling(max_new_tokens=1, temperature=1.5, seed=11, **how)
-    sampler = Sampler(sampling, [[0]] * 5, vocab_size=60, numbers=range(5))
+    sampler = Sampler(sampling, [[0]] * 5, vocab_size=60)
     ours = [sampler.sample(LOGITS) for _ in range(20)]
     generators = [torch.Generator().manual_seed(11 + number) for number in range(5)]
     candidates, p = candidate_probabilities(LOGITS, sampling)
@@ -78,7 +78,6 @@ def test_a_high_penalty_avoids_repetition_while_it_can():
         Sampling(max_new_tokens=1, repetition_penalty=10.0),
         [[3], [4]],
         vocab_size=60,
-        numbers=range(2),
     )
     logits = LOGITS[:2].abs().clamp(0.5, 4.0)
     drawn = [sampler.sample(logits) for _ in range(59)]

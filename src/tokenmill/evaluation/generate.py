@@ -16,7 +16,7 @@ LEAST_TEMPERATURE = 1e-30
 
 
 def generate(
-    model: GPT, prompt: Sequence[int], *, ends: Collection[int], sampling: Sampling, number: int = 0
+    model: GPT, prompt: Sequence[int], *, ends: Collection[int], sampling: Sampling
 ) -> Iterator[int]:
     """Yield the ids that follow `prompt`, up to one of `ends`, which is not yielded.
 
@@ -27,41 +27,33 @@ def generate(
         prompt: at least one id, and at most `model.config.context_length`.
         ends: the id of end-of-text; for an answer, all special tokens.
         sampling: how tokens are chosen, and how many.
-        number: the index of this text among several; it is added to the seed.
     """
-    return (token for _, token in _write(model, {number: prompt}, ends=ends, sampling=sampling))
+    return (token for _, token in _write(model, [prompt], ends=ends, sampling=sampling))
 
 
 def generate_batch(
     model: GPT, prompts: Sequence[Sequence[int]], *, ends: Collection[int], sampling: Sampling
 ) -> list[list[int]]:
-    """The ids that `generate` yields for each prompt and its number.
-
-    Prompts of the same length are continued side by side. No text is padded, so none depends on its
-    neighbours.
-    """
-    by_length: dict[int, dict[int, Sequence[int]]] = {}
-    for number, prompt in enumerate(prompts):
-        by_length.setdefault(len(prompt), {})[number] = prompt
+    """The ids that `generate` yields for each of several prompts of one length, whose number is
+    added to the seed. They are continued side by side, and none depends on its neighbours."""
     texts: list[list[int]] = [[] for _ in prompts]
-    for group in by_length.values():
-        for number, token in _write(model, group, ends=ends, sampling=sampling):
-            texts[number].append(token)
+    for number, token in _write(model, prompts, ends=ends, sampling=sampling):
+        texts[number].append(token)
     return texts
 
 
 @torch.inference_mode()
 def _write(
-    model: GPT, prompts: dict[int, Sequence[int]], *, ends: Collection[int], sampling: Sampling
+    model: GPT, prompts: Sequence[Sequence[int]], *, ends: Collection[int], sampling: Sampling
 ) -> Iterator[tuple[int, int]]:
     """Yield the number of a text and its next token, for prompts of one length."""
     context = model.config.context_length
-    numbers = list(prompts)
-    texts = [list(prompt) for prompt in prompts.values()]
+    numbers = list(range(len(prompts)))
+    texts = [list(prompt) for prompt in prompts]
     length = len(texts[0])
     assert 0 < length <= context
     assert all(len(text) == length for text in texts)
-    sampler = Sampler(sampling, texts, vocab_size=model.config.vocab_size, numbers=numbers)
+    sampler = Sampler(sampling, texts, vocab_size=model.config.vocab_size)
     max_length = min(context, length + sampling.max_new_tokens)
     cache = KVCache(model.config, texts=len(texts), max_length=max_length, device=model.device)
     ended = set[int]()
@@ -105,18 +97,11 @@ class Sampler:
     Tokens are drawn on the CPU, so that a seed gives the same text on every device.
     """
 
-    def __init__(
-        self,
-        sampling: Sampling,
-        prompts: Sequence[Sequence[int]],
-        *,
-        vocab_size: int,
-        numbers: Sequence[int],
-    ):
-        """Start texts with `prompts`. Their `numbers` are added to the seed."""
+    def __init__(self, sampling: Sampling, prompts: Sequence[Sequence[int]], *, vocab_size: int):
+        """Start texts with `prompts`. The number of each is added to the seed."""
         self._sampling = sampling
         self._generators = [
-            torch.Generator().manual_seed(sampling.seed + number) for number in numbers
+            torch.Generator().manual_seed(sampling.seed + number) for number in range(len(prompts))
         ]
         self._seen_BV: Tensor | None = None
         if sampling.repetition_penalty != 1:
