@@ -110,19 +110,12 @@ def test_panic_falls_back_to_the_reference(
 @pytest.mark.parametrize("name", ["gigatoken", "tokenizers", "table"])
 def test_pickled_encoder_is_built_once_per_process(name, tokenizer, char_file: Path) -> None:
     tokenizer = read_tokenizer(char_file) if name == "table" else tokenizer
-    sent = pickle.dumps(
-        Encoder(
-            name,
-            tokenizer.encode_batch,
-            tokenizer.backend.to_str(),
-            tokenizer.turn_ids,
-            note="said once",
-        )
-    )
+    sent = pickle.dumps(Encoder(name, tokenizer.encode_batch, tokenizer, note="said once"))
     arrived = pickle.loads(sent)  # noqa: S301  (our own)
     texts = ["river says", "", "it's Müller"] if name == "table" else [END_OF_TEXT, "", *PROSE]
     assert first_disagreement(arrived.encode, tokenizer.encode_batch, texts) is None
-    assert (arrived.name, arrived.note, arrived.turn_ids) == (name, "", tokenizer.turn_ids)
+    assert (arrived.name, arrived.note, arrived.tokenizer) == (name, "", tokenizer)
+    assert arrived.tokenizer.turn_ids == tokenizer.turn_ids
     assert pickle.loads(sent) is arrived  # noqa: S301
 
 

@@ -319,11 +319,11 @@ def test_nothing_of_a_row_group_is_held_while_the_next_is_read(
 
     monkeypatch.setattr(pack_module, "BATCH_BYTES", 1000)
     monkeypatch.setattr(shards, "documents", lambda *_: map(read, range(3)))
-    tokenizer = {"vocab_size": 2, "eot_id": 0}
+    tokenizer = Mock(vocab_size=2, eot_id=0)
     encode = pack_module._encode
     monkeypatch.setattr(pack_module, "_encode", encode_watched)
-    encoder = Mock(encode_documents=ids_of)
-    work: Any = Mock(out=tmp_path, total=1, encoder=encoder, tokenizer=tokenizer, has_sources=True)
+    encoder = Mock(encode_documents=ids_of, tokenizer=tokenizer)
+    work: Any = Mock(out=tmp_path, total=1, encoder=encoder, has_sources=True)
     item: Any = Mock(rule=SplitRule(method, 0.5, edge=7_000))
     packed = pack_module._encoded(item, tmp_path / "part-00000.zst", work)
     assert packed.train.bytes + packed.val.bytes == 3 * 50 * 100
@@ -455,8 +455,9 @@ def test_big_ids_are_four_bytes_little_endian() -> None:
 
 def test_end_of_text_after_every_end() -> None:
     ids, offsets = np.array([5, 6, 7], dtype="<i4"), np.array([0, 2, 3, 3])
-    fixed = encoder.Encoder("table", lambda _: (ids, offsets), "", {})
-    work: Any = Mock(encoder=fixed, tokenizer={"eot_id": 0}, has_sources=False)
+    tokenizer: Any = Mock(turn_ids={}, eot_id=0)
+    fixed = encoder.Encoder("table", lambda _: (ids, offsets), tokenizer)
+    work: Any = Mock(encoder=fixed, has_sources=False)
     part = Mock()
     pack_module._encode(pl.DataFrame({"text": ["ab", "c", ""]}), part, work)
     (found, *_), _ = part.add.call_args

@@ -8,8 +8,8 @@ difficult. A character tokenizer looks characters up in a table.
 import functools
 import json
 import random
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
@@ -42,34 +42,31 @@ class Encoder:
 
     name: Implementation
     encode: Encode
-    layout: str = field(repr=False)
-    """The content of tokenizer.json."""
-    turn_ids: Mapping[str, int] = field(repr=False)
-    """The id of the special token for each mark of a turn."""
+    tokenizer: TextTokenizer = field(repr=False)
     note: str = ""
     """Why this is not the fast implementation, in a sentence for the user; empty if it is."""
 
     def encode_documents(self, texts: pl.Series) -> Encoded:
         """The ids of documents. Their marks become the special tokens of turns."""
-        return encode_documents(texts, self.encode, self.turn_ids)
+        return encode_documents(texts, self.encode, self.tokenizer.turn_ids)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _rebuild, (self.name, self.layout)
+        return _rebuild, (self.name, self.tokenizer.backend.to_str(), self.tokenizer.sha256)
 
 
 @functools.lru_cache(maxsize=1)
-def _rebuild(name: Implementation, layout: str) -> Encoder:
+def _rebuild(name: Implementation, layout: str, sha256: str) -> Encoder:
     tokenizer = parse_tokenizer(layout.encode(), Path("tokenizer.json"))
+    tokenizer = replace(tokenizer, sha256=sha256)  # of the file, which may be laid out otherwise
     if name == "tokenizers":
-        return Encoder(name, tokenizer.encode_batch, layout, tokenizer.turn_ids)
+        return Encoder(name, tokenizer.encode_batch, tokenizer)
     return choose_encoder(tokenizer, [])
 
 
 def choose_encoder(tokenizer: TextTokenizer, sample: list[str]) -> Encoder:
     """The fastest encoder that gives the reference's ids on `sample` and difficult texts."""
-    layout = tokenizer.backend.to_str()
     if tokenizer.type == "char":
-        return Encoder("table", build_table(tokenizer), layout, tokenizer.turn_ids)
+        return Encoder("table", build_table(tokenizer), tokenizer)
     reference = tokenizer.encode_batch
     try:
         fast = build_gigatoken(tokenizer)
@@ -80,9 +77,9 @@ def choose_encoder(tokenizer: TextTokenizer, sample: list[str]) -> Encoder:
         difference = f"it failed: {type(error).__name__}: {error}"
     else:
         if difference is None:
-            return Encoder("gigatoken", fast, layout, tokenizer.turn_ids)
+            return Encoder("gigatoken", fast, tokenizer)
     note = f"encoding with `tokenizers`, slower than gigatoken, because {difference}"
-    return Encoder("tokenizers", reference, layout, tokenizer.turn_ids, note)
+    return Encoder("tokenizers", reference, tokenizer, note)
 
 
 def first_disagreement(fast: Encode, reference: Encode, texts: list[str]) -> str | None:

@@ -17,7 +17,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import polars as pl
@@ -45,7 +45,7 @@ from tokenmill.formats.token_file import (
     packed_dtype,
     write_metadata,
 )
-from tokenmill.formats.tokenizer import TextTokenizer, read_tokenizer
+from tokenmill.formats.tokenizer import read_tokenizer
 from tokenmill.temporary import temporary_folder
 from tokenmill.tokens.corpus import (
     SplitMethod,
@@ -106,7 +106,6 @@ def pack(
     encoder = choose_encoder(tokenizer, probe(clean, CHECKED_CHARS, executor))
     if encoder.note:
         say(encoder.note)
-    facts = _facts(tokenizer)
     total = shards.totals(clean).bytes
     results.mkdir(parents=True, exist_ok=True)
     with files.enough_room(out, lambda: total), files.write_directory(out) as folder:
@@ -116,14 +115,19 @@ def pack(
             out=out,
             store=store,
             encoder=encoder,
-            tokenizer=facts,
             total=total,
             has_sources=has_sources,
         )
         with _alone(results):
             done = _pack_all(work, zip(shards.shards(clean), rules, strict=True), executor)
         _refuse_empty_split(done, method, params)
-        metadata = TokenMetadata.of(done, **facts)
+        metadata = TokenMetadata.of(
+            done,
+            vocab_size=tokenizer.vocab_size,
+            eot_id=tokenizer.eot_id,
+            tokenizer_type=tokenizer.type,
+            tokenizer_sha256=tokenizer.sha256,
+        )
         _compare_bytes(metadata, clean, total)
         if store:
             write_manifest(folder, Manifest(store=store, shards=[]))
@@ -168,16 +172,6 @@ def _alone(results: Path) -> Iterator[None]:
         lock.release()
 
 
-def _facts(tokenizer: TextTokenizer) -> dict[str, Any]:
-    """What metadata.json says of a tokenizer."""
-    return {
-        "vocab_size": tokenizer.vocab_size,
-        "eot_id": tokenizer.eot_id,
-        "tokenizer_type": tokenizer.type,
-        "tokenizer_sha256": tokenizer.sha256,
-    }
-
-
 def packed_metrics(metadata: TokenMetadata) -> dict[str, int | float]:
     """The numbers for metrics/tokens.json, in one flat mapping."""
     text_tokens = metadata.train.text_tokens + metadata.val.text_tokens
@@ -209,7 +203,6 @@ class Work:
     store: str | None
     """Where packed shards are written; None: in `folder`."""
     encoder: Encoder
-    tokenizer: dict[str, Any]
     total: int
     """UTF-8 bytes of the whole corpus."""
     has_sources: bool
@@ -220,7 +213,7 @@ class Work:
         facts = [
             TOKEN_FORMAT,
             shard.sha256(),
-            self.tokenizer["tokenizer_sha256"],
+            self.encoder.tokenizer.sha256,
             self.encoder.name,
             asdict(rule),
             self.has_sources,
@@ -335,7 +328,7 @@ def _reused(kept: Path, target: Path) -> PackedShard | None:
 
 
 def _encoded(item: Item, target: Path, work: Work) -> PackedShard:
-    parts = {split: PackedPart(packed_dtype(work.tokenizer["vocab_size"])) for split in SPLITS}
+    parts = {split: PackedPart(packed_dtype(work.encoder.tokenizer.vocab_size)) for split in SPLITS}
     tables = shards.documents(item.shard, tuple(shards.SCHEMA))
     for split, documents in split_documents(tables, item.rule):
         _encode(documents, parts[split], work)
@@ -362,7 +355,7 @@ def _encode(documents: pl.DataFrame, part: "PackedPart", work: Work) -> None:
     for source, column in by_source(documents) if work.has_sources else [(None, documents["text"])]:
         for texts, ends in _cut(column):
             ids, offsets = work.encoder.encode_documents(texts)
-            ids = np.insert(ids, offsets[1:][ends], work.tokenizer["eot_id"])
+            ids = np.insert(ids, offsets[1:][ends], work.encoder.tokenizer.eot_id)
             part.add(ids, texts, ends, source)
 
 
