@@ -4,10 +4,9 @@ import hashlib
 import json
 import os
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pytest
 import torch
 
 from tokenmill.core.files import write_json
@@ -23,6 +22,9 @@ from tokenmill.training.job import training_job
 from tokenmill.training.params import RuntimeParams, TrainParams
 from tokenmill.training.run import Outcome, run_job
 from tokenmill.training.schedule import Workload
+
+if TYPE_CHECKING:
+    import pytest
 
 CONTEXT = 8
 VOCABULARY = 29
@@ -199,7 +201,7 @@ def assert_same_to_rounding(ours: Path, theirs: Path) -> None:
             torch.testing.assert_close(one, other, rtol=0, atol=2e-4)
 
 
-def small_memory(monkeypatch: pytest.MonkeyPatch, *, holds: int) -> list[int]:
+def small_memory(monkeypatch: "pytest.MonkeyPatch", *, holds: int) -> list[int]:
     """A device that runs out of memory with more than so many sequences; gives the micro-batches
     that were tried."""
     tried: list[int] = []
