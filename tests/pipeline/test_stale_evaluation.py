@@ -7,7 +7,9 @@ import pytest
 
 from tests.pipeline.project import Project, ran
 from tokenmill.cli.runs import find_runs
+from tokenmill.cli.summary import status
 from tokenmill.core.paths import EVALUATION
+from tokenmill.doctor.checks import run_checks
 from tokenmill.evaluation.results import read_evaluation
 
 pytestmark = pytest.mark.slow
@@ -44,6 +46,22 @@ def test_nothing_of_an_earlier_model_is_shown_with_the_new_one(finished: Project
     assert "evaluate" in ran(finished.repro())
     assert EVALUATION.as_posix() not in finished.run("tokenmill", "compare", "HEAD")
     assert "epoch 3" in finished.run("tokenmill", "summary")
+
+
+def test_parameters_that_were_only_recorded_have_no_results(finished: Project):
+    """`dvc exp save` runs no stage, and records the model beside the changed parameter."""
+    finished.set(model__n_layer=2)
+    finished.run("dvc", "exp", "save", "-n", "saved")
+    for name in ("workspace", "saved"):
+        assert "val_loss" not in row(finished, name)
+        assert "model.n_layer" in finished.run("tokenmill", "compare", "main", name, check=False)
+    assert "val_loss" in row(finished, "main")
+    ((command, _),) = status(finished.root).commands
+    findings = {one.name: one for one in run_checks(finished.root)}
+    assert (findings["model"].level, findings["model"].fix) == ("problem", command)
+    finished.run("sh", "-c", command)
+    assert "model" not in {one.name for one in run_checks(finished.root)}
+    assert row(finished, "workspace")["parameters"] > row(finished, "main")["parameters"]
 
 
 def test_an_experiment_of_train_alone_has_no_evaluation(finished: Project):

@@ -10,7 +10,7 @@ from tests.runs.locks import write_lock
 from tokenmill import git
 from tokenmill.core.errors import UserError
 from tokenmill.core.files import write_json
-from tokenmill.runs.dvc_lock import Lock, read_own_evaluation
+from tokenmill.runs.dvc_lock import Lock, false_parameters, read_own_evaluation, trained_with
 
 
 @pytest.mark.parametrize(
@@ -89,6 +89,31 @@ def test_the_model_must_be_that_of_the_text(tmp_path: Path):
     write_json(tmp_path / "reports/evaluation.json", evaluation(2).model_dump())
     write_lock(tmp_path, trained="earlier")
     with pytest.raises(UserError, match=r"models/gpt .*another text.*data/clean.*`dvc repro`"):
+        read_own_evaluation(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("manifest", "false"),
+    [
+        ({}, []),
+        ({"model": {"vocab_size": 400}, "train": {"epochs": 2, "target_loss": None}}, []),
+        ({"train": {"epochs": 1, "target_loss": 2.5}}, ["train.epochs", "train.target_loss"]),
+    ],
+)
+def test_the_model_must_be_that_of_the_parameters(
+    manifest: dict[str, Any], false: list[str], tmp_path: Path
+):
+    """As they are not after `dvc exp save` of a change that no stage has run."""
+    write_json(tmp_path / "reports/evaluation.json", evaluation(2).model_dump())
+    write_json(tmp_path / "models/gpt/manifest.json", manifest)
+    write_lock(tmp_path)
+    recorded = trained_with((tmp_path / "dvc.lock").read_text())
+    assert false_parameters(manifest, recorded) == false
+    assert not false_parameters(manifest, dict.fromkeys(recorded, "auto"))
+    if not false:
+        assert read_own_evaluation(tmp_path) == evaluation(2)
+        return
+    with pytest.raises(UserError, match=r"models/gpt .*train\.epochs.*dvc\.lock.*`dvc repro -sf"):
         read_own_evaluation(tmp_path)
 
 

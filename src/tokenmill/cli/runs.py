@@ -68,10 +68,6 @@ IN_LOCK = re.compile(
 )
 """Matches what a stage in dvc.lock reads or writes of models and their text, with its hash."""
 
-HASH = re.compile("[0-9a-f]{32}")
-"""Matches the hash of a file in DVC's cache. The hash becomes a part of a path, so nothing else may
-pass."""
-
 FINGERPRINT = re.compile(r"\w[\w-]*")
 """Matches the fingerprint of a run. The fingerprint becomes a part of a path, so nothing else may
 pass."""
@@ -193,7 +189,7 @@ def find_runs(root: Path, *, commits: int) -> "pd.DataFrame":
     try:
         shown = _entries(root, [*newest, *sorted(here - set(newest))])
         with Repo(str(root)) as repo:
-            shown = [of_own_model(entry, root) for entry in shown]
+            shown = [_as_trained(of_own_model(entry, root), repo) for entry in shown]
             rows = [_row(entry, before, repo, root) for entry, before in _with_base(shown)]
     except (DvcException, OSError) as error:
         if isinstance(error, OSError) and not _is_of_copy(error):
@@ -295,6 +291,16 @@ def _shown(value: Any) -> float | str:
     with contextlib.suppress(ValueError):
         return float(text)
     return text
+
+
+def _as_trained(entry: dict[str, Any], repo: "Repo") -> dict[str, Any]:
+    """An entry without what was measured, if its model was trained with other parameters than the
+    entry's, as its manifest says."""
+    from tokenmill.runs.dvc_lock import cached_manifest, false_parameters
+
+    recorded = {name: None if value == "None" else value for name, value in entry.items()}
+    is_false = false_parameters(cached_manifest(repo, _model(entry)), recorded)
+    return _without(entry, SHOWN_METRICS.values()) if is_false else entry
 
 
 def _without(entry: Mapping[str, Any], metrics: Collection[str]) -> dict[str, Any]:
@@ -405,10 +411,13 @@ def _times(entry: Mapping[str, Any], repo: "Repo", root: Path) -> dict[str, Any]
     """The time and cost of all training up to the last step of the run, if this machine knows
     them."""
     from tokenmill import costs as tables
+    from tokenmill.runs.dvc_lock import cached_manifest
 
-    run = _fingerprint(repo, _model(entry))
-    if run is None:
+    manifest = cached_manifest(repo, _model(entry))
+    found = FINGERPRINT.fullmatch(str(manifest.get("fingerprint", "")))
+    if found is None:
         return {}
+    run = found[0]
     steps = _whole(_metric(entry, "steps")) or 0
     timing, costs = (
         tables.find_times(root / paths.resume_root(), run, name) for name in tables.TIMES
@@ -419,24 +428,6 @@ def _times(entry: Mapping[str, Any], repo: "Repo", root: Path) -> dict[str, Any]
     rate = statistics.median(row.tokens_per_second for row in rows)
     currency = next((row.currency for row in tables.read_costs(costs, steps=steps)), None)
     return asdict(tables.spent(rows)) | {"tokens_per_second": rate, "currency": currency}
-
-
-def _fingerprint(repo: "Repo", model: str) -> str | None:
-    """The fingerprint in the manifest of a model; None if DVC's cache does not have it."""
-    from tokenmill.formats.records import read_record
-    from tokenmill.model.manifest import MANIFEST
-
-    cached = repo.cache.local.oid_to_path
-    unknown = "its times are not known"
-    with contextlib.suppress(OSError, UserError, KeyError):
-        files = read_record(Path(cached(model)), list[dict[str, Any]], way_out=unknown)
-        hashes = {file["relpath"]: str(file["md5"]) for file in files}
-        if HASH.fullmatch(hashes[MANIFEST]):
-            manifest = read_record(Path(cached(hashes[MANIFEST])), dict[str, Any], way_out=unknown)
-            return (
-                found[0] if (found := FINGERPRINT.fullmatch(str(manifest["fingerprint"]))) else None
-            )
-    return None
 
 
 def _print(runs: "pd.DataFrame") -> None:

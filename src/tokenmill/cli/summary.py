@@ -454,7 +454,9 @@ def _as_compared(project: "Project", found: "Finding") -> Status:
         return Status(
             found.text, [("dvc status", "what is outdated"), ("dvc repro", "run just that")]
         )
-    if pipeline.outdated:
+    if false := next(iter(dvc.check_model(project)), None):
+        status = Status(f"{false.text}.", [(str(false.fix), "train what params.yaml asks for")])
+    elif pipeline.outdated:
         status = _outdated(root, pipeline.outdated, repro=dvc.way_on(pipeline, "dvc repro"))
     elif pipeline.uncached:
         status = Status(f"{found.text}.", [(str(found.fix), "put into the cache what is here")])

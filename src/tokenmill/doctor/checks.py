@@ -333,6 +333,7 @@ CHECKS: tuple[Check, ...] = (
     dvc.check_remote,
     dvc.check_pipeline,
     dvc.check_frozen,
+    dvc.check_model,
     environment.check_commit,
     environment.check_runs,
     check_device,

@@ -39,6 +39,7 @@ from tokenmill.doctor.environment import (
     unmerged,
     warning,
 )
+from tokenmill.runs.dvc_lock import TRAIN_AGAIN, falsely_recorded, lock_text, own_manifest
 from tokenmill.runs.under_way import unfinished
 
 REMOTE_TIMEOUT = 10.0
@@ -325,6 +326,14 @@ def check_frozen(project: Project) -> Iterator[Finding]:
     ways += [f"remove `frozen: true` of {', '.join(by_hand)} in dvc.yaml"] * bool(by_hand)
     text = f"frozen: {', '.join(frozen)}; what changed there is not run"
     yield warning("frozen", text, "; then ".join(ways))
+
+
+def check_model(project: Project) -> Iterator[Finding]:
+    """Check that the model was trained with the parameters that dvc.lock records with it."""
+    if project.pipeline is None or "train" in project.pipeline.outdated:
+        return
+    if phrase := falsely_recorded(own_manifest(project.root), lock_text(project.root)):
+        yield problem("model", phrase, TRAIN_AGAIN)
 
 
 def _not_compared(repo: Repo, error: Exception) -> Finding:

@@ -20,7 +20,14 @@ from tokenmill.formats.metrics import TrainMetrics, read_metrics
 from tokenmill.formats.records import read_rows
 from tokenmill.reports.answers import PromptAnswers, compare_answers
 from tokenmill.reports.page import settings
-from tokenmill.runs.dvc_lock import LOCK, Lock, read_own_evaluation
+from tokenmill.runs.dvc_lock import (
+    LOCK,
+    TRAIN_AGAIN,
+    Lock,
+    falsely_recorded,
+    lock_text,
+    read_own_evaluation,
+)
 from tokenmill.runs.epoch_refs import EPOCH
 from tokenmill.runs.find import Revision, chosen_epoch
 from tokenmill.runs.under_way import unfinished
@@ -346,6 +353,10 @@ def _read_run(root: Path, rev: str) -> ComparedRun:
             raise UserError(
                 f"{revision.label} has no {what}: the pipeline had not run to its "
                 f"end there; {revision.again} would."
+            )
+        if phrase := falsely_recorded(revision.manifest(lock), lock_text(folder)):
+            raise UserError(
+                f"{revision.label}: {phrase}; `{revision.take} && {TRAIN_AGAIN}` trains it."
             )
         for file in FILES:
             revision.copy(file, folder / file)

@@ -3,15 +3,19 @@
 `dvc repro train`, or a run that stops after any stage, leaves the results of later stages as they
 were. They are of an earlier model or text then, and dvc.lock says so: a stage's dependency has
 another hash than the output that it was. All who show such results together ask here.
+
+`dvc exp save` and `dvc commit` run no stage: they record what lies here with the parameters that
+stand in params.yaml then. What the model was trained with, its manifest says.
 """
 
+import contextlib
 import hashlib
 import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tokenmill import git
 from tokenmill.core import paths
@@ -20,6 +24,10 @@ from tokenmill.core.files import read_bytes, utf8_text
 from tokenmill.core.params import PARAMS_FILE, dotted, parse_yaml
 from tokenmill.evaluation.results import Evaluation, read_evaluation
 from tokenmill.formats.records import read_record
+from tokenmill.model.manifest import MANIFEST
+
+if TYPE_CHECKING:
+    from dvc.repo import Repo
 
 LOCK = Path("dvc.lock")
 
@@ -41,6 +49,13 @@ it."""
 
 CLEANED = re.compile(r"^  clean:\n(?:    .*\n)*?(    deps:\n(?:    [- ].*\n)+)", re.MULTILINE)
 """Matches what the stage `clean` read in a dvc.lock, as DVC writes it."""
+
+TRAIN_AGAIN = "dvc repro -sf train && dvc repro"
+"""The command that trains the model that params.yaml asks for, whatever dvc.lock says."""
+
+HASH = re.compile("[0-9a-f]{32}")
+"""Matches the hash of a file in DVC's cache. The hash becomes a part of a path, so nothing else may
+pass."""
 
 CODE = re.compile(r"^    - path: (?:src|stages)/.*\n(?:      .*\n)+", re.MULTILINE)
 """Matches a file of code in a dvc.lock, as DVC writes it. They are two thirds of it."""
@@ -171,9 +186,52 @@ def is_of_raw(text: str, raw: str, root: Path) -> bool:
     return not read or os.path.realpath(root / raw) in read
 
 
+def false_parameters(manifest: Mapping[str, Any], recorded: Mapping[str, Any]) -> list[str]:
+    """The dotted names of recorded parameters in the sections `model` and `train` that have other
+    values in the manifest of the model. A recorded `auto` is none of them: training has replaced
+    it."""
+    said = {section: manifest.get(section) or {} for section in ("model", "train")}
+    return [
+        name
+        for name, value in dotted(said)
+        if name in recorded and recorded[name] not in (value, "auto")
+    ]
+
+
+def falsely_recorded(manifest: Mapping[str, Any], text: str) -> str:
+    """A phrase about the parameters with which a model was not trained, by its manifest, although
+    the text of a dvc.lock says so; empty if there are none."""
+    names = false_parameters(manifest, trained_with(text))
+    if not names:
+        return ""
+    return (
+        f"{paths.MODEL} was trained with another {', '.join(names)} than {LOCK} says, as after "
+        "`dvc exp save` or `dvc commit`, which run nothing"
+    )
+
+
+def own_manifest(root: Path) -> dict[str, Any]:
+    """The manifest of the model in the project at `root`, unchecked; empty without a model."""
+    file = root / paths.MODEL / MANIFEST
+    return read_record(file, dict[str, Any]) if file.exists() else {}
+
+
+def cached_manifest(repo: "Repo", model: str) -> dict[str, Any]:
+    """The manifest of the model with this hash, unchecked; empty if DVC's cache does not have
+    it."""
+    cached = repo.cache.local.oid_to_path
+    unknown = "the run is not known"
+    with contextlib.suppress(OSError, UserError, KeyError):
+        files = read_record(Path(cached(model)), list[dict[str, Any]], way_out=unknown)
+        hashes = {file["relpath"]: str(file["md5"]) for file in files}
+        if HASH.fullmatch(hashes[MANIFEST]):
+            return read_record(Path(cached(hashes[MANIFEST])), dict[str, Any], way_out=unknown)
+    return {}
+
+
 def read_own_evaluation(root: Path) -> Evaluation:
     """The evaluation in the project at `root`, which must be that of its text, its model and its
-    metrics.
+    metrics, and the model that of the recorded parameters.
 
     Raises:
         UserError: it is of another text, model or run, missing or damaged.
@@ -200,4 +258,6 @@ def read_own_evaluation(root: Path) -> Evaluation:
             "`dvc checkout` brings the one that dvc.lock records; if that is here, `dvc repro` "
             "makes the metrics of params.yaml."
         )
+    if phrase := falsely_recorded(own_manifest(root), lock_text(root)):
+        raise UserError(f"{phrase}; `{TRAIN_AGAIN}` trains it again.")
     return evaluation

@@ -12,7 +12,7 @@ import functools
 import hashlib
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, cast
+from typing import IO, Any, cast
 
 from filelock import FileLock
 
@@ -30,6 +30,7 @@ from tokenmill.core.files import (
 from tokenmill.display import note
 from tokenmill.formats.records import parse_record, parse_rows, read_record
 from tokenmill.model.manifest import CONFIG, MANIFEST, WEIGHTS, read_manifest
+from tokenmill.runs.dvc_lock import Lock, cached_manifest
 from tokenmill.runs.epoch_refs import EPOCH
 from tokenmill.runs.under_way import is_finished, under_way, unfinished
 from tokenmill.training.history import EpochRow
@@ -284,14 +285,23 @@ class Revision:
         return git.ask(self.root, "rev-parse", "--verify", "--quiet", self.rev) is None
 
     @property
+    def take(self) -> str:
+        """The command that brings the parameters of the revision into the work tree."""
+        return f"{'dvc exp apply' if self._is_experiment else 'git checkout'} {self.rev}"
+
+    @property
     def again(self) -> str:
         """The commands that make the results of the revision in the work tree."""
-        take = "dvc exp apply" if self._is_experiment else "git checkout"
-        return f"`{take} {self.rev}` and `dvc repro`"
+        return f"`{self.take}` and `dvc repro`"
 
     def has(self, file: Path) -> bool:
         """Whether git or dvc.lock names the file. Its content may still be out of reach."""
         return self._files.exists(self._path(file))
+
+    def manifest(self, lock: Lock) -> dict[str, Any]:
+        """The manifest of the model that its dvc.lock records, unchecked; empty if DVC's cache does
+        not have it."""
+        return cached_manifest(self._files.repo, str(lock.outputs.get(paths.MODEL.as_posix())))
 
     def copy(self, source: Path, target: Path) -> str:
         """Copy one file, whole or not at all, and return its MD5, which must be the recorded one if
