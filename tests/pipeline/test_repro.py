@@ -174,6 +174,7 @@ def test_plots_and_tables_of_dvc_work(finished: Project) -> None:
         "Learning rate by step",
         "Tokens per second",
         "Documents dropped by reason",
+        "not clear",  # the language of some text
     ):
         assert title in page
     finished.set(model__n_layer=2)
