@@ -141,7 +141,7 @@ def check_folder(project: Project) -> Iterator[Finding]:
     folders of outputs."""
     root = project.root.resolve()
     if set("{}") & set(str(root)):
-        text = f"{root} has a brace in it, with which `dvc exp run` fails"
+        text = f"{root} has a brace in it, with which `dvc repro` and `dvc exp run` fail"
         yield problem("folder", text, "move the project to a folder without one")
     for name in paths.WRITTEN:
         folder = root / name
