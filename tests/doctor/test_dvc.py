@@ -229,6 +229,26 @@ class TestPipeline:
             assert single(dvc.check_pipeline, project).level == ("warning" if expected else "ok")
             assert compared(project).outdated == expected
 
+    def test_what_only_the_check_leads_to_does_not_run(self, repository: Repository):
+        """The model to start from is checked, and the check always writes the same."""
+        stages = """
+        stages:
+          check: {cmd: echo ok > data/checked.txt, deps: [start], outs: [data/checked.txt]}
+          clean: {cmd: cp data/checked.txt text, deps: [data/checked.txt], outs: [text]}
+          train: {cmd: cat text start > model, deps: [text, start], outs: [model]}
+        """
+        (repository.root / "dvc.yaml").write_text(stages)
+        (repository.root / "data").mkdir(exist_ok=True)
+        start = repository.root / "start"
+        start.write_text("one")
+        repository.run("dvc", "add", "start")
+        repository.repro()
+        start.unlink()
+        start.write_text("other")
+        project = opened(repository)
+        assert single(dvc.check_pipeline, project).level == "warning"
+        assert compared(project).outdated == ["check", "train"]
+
     @pytest.mark.parametrize(
         ("damage", "outdated", "uncached"),
         [

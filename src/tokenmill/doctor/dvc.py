@@ -407,7 +407,11 @@ def _compared(repo: Repo) -> Pipeline:
         if "changed" in reasons[stage] and not _always_writes_the_same(stage)
     }
     if changed:  # of none DVC's function would return all
-        running = graph.subgraph(stage for stage in stages if stage in changed or not stage.frozen)
+        running = graph.subgraph(
+            stage
+            for stage in stages
+            if stage in changed or not (stage.frozen or _always_writes_the_same(stage))
+        )
         found.update(get_subgraph_of_nodes(running, [*changed], downstream=True))
     sources = [stage for stage in stages if stage.is_data_source]
     frozen = [stage for stage in stages if stage.frozen and stage not in sources]
