@@ -90,6 +90,16 @@ def test_text_without_questions_has_no_column_for_right_answers():
     )
 
 
+def test_without_prompts_there_is_no_column_for_answers():
+    one = EpochResult(
+        epoch=1, train_loss=3, val_loss=3.5, perplexity=33, bits_per_byte=2, answers=[]
+    )
+    text = render("samples.md", evaluation=Evaluation(questions=[], epochs=[one, one]))
+    row = "| 1 | 3.0000 | 3.5000 | 33.00 | 2.0000 |"
+    head, line, *rows = text.splitlines()[2:]
+    assert (head.count("|"), line.count("|"), rows) == (6, 6, [row, row])
+
+
 LEARNED = HeldOut(chats=[], bytes_per_token=2.9, texts=9, left_out=0, context_length=8)
 
 
