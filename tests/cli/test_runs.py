@@ -155,6 +155,13 @@ def test_what_was_measured_of_an_earlier_model_is_left_out(
     assert own["models/gpt"] == "model"
 
 
+def test_a_text_beside_the_code_has_its_losses(tmp_path: Path):
+    write_lock(tmp_path, raw="src/texts")
+    entry = dict.fromkeys(MEASURED, 1.0) | {"rev": "workspace", "data.raw": "src/texts"}
+    entry |= {"train.epochs": 2.0, "train.target_loss": "None"}
+    assert of_own_model(entry, tmp_path).keys() >= set(MEASURED)
+
+
 def test_what_was_measured_of_another_method_is_left_out(tmp_path: Path):
     write_lock(tmp_path)
     lock = tmp_path / "dvc.lock"

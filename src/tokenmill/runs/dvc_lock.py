@@ -181,7 +181,7 @@ def is_of_raw(text: str, raw: str, root: Path) -> bool:
     """Whether the text of a dvc.lock says that `clean` ran last on what `data.raw` names in the
     project at `root`. What is not recorded counts so."""
     found = CLEANED.search(text)
-    deps = parse_yaml(CODE.sub("", found[1]).encode(), LOCK)["deps"] if found else []
+    deps = parse_yaml(found[1].encode(), LOCK)["deps"] if found else []
     read = {os.path.realpath(root / each["path"]) for each in deps}
     return not read or os.path.realpath(root / raw) in read
 
