@@ -153,7 +153,7 @@ def _transformers(folder: Path) -> tuple[Encode, Logits]:
 def _onnxruntime(folder: Path) -> tuple[Encode, Logits]:
     import onnxruntime  # noqa: PLC0415  # pyright: ignore[reportMissingImports]
 
-    session = onnxruntime.InferenceSession(folder / "model.onnx")
+    session: Any = onnxruntime.InferenceSession(folder / "model.onnx")
     encode = read_tokenizer(folder / "tokenizer.json").encode
     return encode, lambda ids: torch.tensor(
         session.run(None, {"input_ids": torch.tensor([ids]).numpy()})[0][0]
