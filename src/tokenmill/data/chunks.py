@@ -158,7 +158,8 @@ def _range_blocks(source: Source, begin: int, size: int) -> Iterator[bytes]:
                 return
             block = file.read(size + 1 - len(skipped))
         else:
-            block = file.read(size).removeprefix(codecs.BOM_UTF8)
+            # After a mark alone, a line begins in this chunk that no later one takes
+            block = file.read(size).removeprefix(codecs.BOM_UTF8) or file.read(1)
         while block and not block.endswith(b"\n"):
             yield block
             block = file.read(BLOCK_BYTES)
