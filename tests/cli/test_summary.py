@@ -30,9 +30,9 @@ from tokenmill.cli.summary import (
     status,
     warnings,
 )
-from tokenmill.core.files import write_json
+from tokenmill.core.files import write_json, write_text
 from tokenmill.core.params import ParamsError
-from tokenmill.core.paths import EVALUATION, MODEL
+from tokenmill.core.paths import EVALUATION, MODEL, STEPS
 from tokenmill.evaluation.results import (
     Answer,
     EpochResult,
@@ -119,6 +119,11 @@ def test_a_run_that_came_to_its_target_says_so(
     monkeypatch.chdir(finished.root)
     train = read_manifest(MODEL).train.model_copy(update={"target_loss": target})
     assert bool(early_end_here(train)) == says
+    steps = finished.root / STEPS
+    whole = steps.read_text()
+    write_text(steps, whole.splitlines(keepends=True)[0])
+    assert early_end_here(train) == "", "a table without rows says nothing"
+    write_text(steps, whole)
 
 
 def test_below_the_root_it_leads_to_the_root(project: Project):

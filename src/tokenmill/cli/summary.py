@@ -247,8 +247,8 @@ def early_end_here(train: "TrainedWith") -> str:
 
     if not train.may_end_early:
         return ""
-    epochs = read_rows(paths.HISTORY, EpochRow)
-    return early_end(train, epochs, read_rows(paths.STEPS, StepRow)[-1])
+    epochs, steps = read_rows(paths.HISTORY, EpochRow), read_rows(paths.STEPS, StepRow)
+    return early_end(train, epochs, steps[-1]) if epochs and steps else ""
 
 
 def finetuned_lines(root: Path) -> list[tuple[str, str]]:
