@@ -17,7 +17,7 @@ from tokenmill.model.manifest import WEIGHTS
 from tokenmill.runs.find import available, find_model
 from tokenmill.runs.under_way import all_under_way, under_way
 from tokenmill.runs.writer import Writer
-from tokenmill.training.history import LIVE_RUN
+from tokenmill.training.live import LIVE_RUN
 
 
 @pytest.fixture

@@ -11,14 +11,8 @@ from tokenmill.formats.tokenizer import read_tokenizer
 from tokenmill.model.gpt import build
 from tokenmill.model.manifest import WEIGHTS
 from tokenmill.training.checkpoint import CheckpointStore
-from tokenmill.training.history import (
-    LIVE_RUN,
-    EpochRow,
-    LiveFiles,
-    RunState,
-    StepRow,
-    ValidationRow,
-)
+from tokenmill.training.history import EpochRow, RunState, StepRow, ValidationRow
+from tokenmill.training.live import LIVE_RUN, LiveFiles
 
 FINGERPRINT = "0123456789abcdef"
 STEPS = [StepRow(step, step / 10, 5 - step / 10, 0.01, 1.0) for step in range(3, 19, 3)]

@@ -18,14 +18,8 @@ from tokenmill.core.errors import UserError
 from tokenmill.costs import TIMING, Cost, TimingRow, find_times, read_timing, spent
 from tokenmill.formats.records import read_record
 from tokenmill.model.manifest import MANIFEST, WEIGHTS
-from tokenmill.training.history import (
-    LiveRun,
-    Row,
-    StepRow,
-    ValidationRow,
-    read_live_rows,
-    read_live_run,
-)
+from tokenmill.training.history import StepRow, ValidationRow
+from tokenmill.training.live import LiveRow, LiveRun, read_live_rows, read_live_run
 
 
 class _ExperimentInfo(BaseModel):
@@ -230,7 +224,7 @@ def _read(root: Path, folder: Path, where: str, name: str | None) -> UnderWay | 
     return UnderWay(root, folder, where, name, run, steps, validations, damage) if run else None
 
 
-def _rows(live: Path, kind: type[Row]) -> tuple[list[Row], str]:
+def _rows(live: Path, kind: type[LiveRow]) -> tuple[list[LiveRow], str]:
     """The rows of a table; or none, and what is wrong with it."""
     try:
         return read_live_rows(live, kind), ""

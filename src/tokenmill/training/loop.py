@@ -28,9 +28,10 @@ from tokenmill.training.async_checkpoint import AsyncCheckpointer
 from tokenmill.training.checkpoint import RESUMABLE_KEYS, CheckpointStore
 from tokenmill.training.compile import Compilation, RecordedStep
 from tokenmill.training.distributed import FlagSync, Group, whole_model
-from tokenmill.training.history import EpochRow, LiveFiles, RunState, StepRow, ValidationRow
+from tokenmill.training.history import EpochRow, RunState, StepRow, ValidationRow
 from tokenmill.training.job import Data
 from tokenmill.training.launch import Interrupt
+from tokenmill.training.live import LiveFiles
 from tokenmill.training.optimizer import Optimizer, momentum_at
 from tokenmill.training.params import RuntimeParams
 from tokenmill.training.schedule import Workload

@@ -28,9 +28,10 @@ from tokenmill.training.checkpoint import (
 )
 from tokenmill.training.compile import Compilation, choose_compilation
 from tokenmill.training.distributed import Group, process_group
-from tokenmill.training.history import LiveFiles, RunState
+from tokenmill.training.history import RunState
 from tokenmill.training.job import Data, Job
 from tokenmill.training.launch import Interrupt
+from tokenmill.training.live import LiveFiles
 from tokenmill.training.loop import Training, train
 from tokenmill.training.memory import FittingMicroBatch
 from tokenmill.training.mirror import Mirror, mirrored
