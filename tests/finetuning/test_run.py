@@ -239,8 +239,8 @@ def test_another_machine_has_the_adapters_of_dvc_s_output(
     for command in ("git init -q", "dvc init -q", "dvc stage add -q -n tune -o model true"):
         subprocess.run(command.split(), check=True)
     subprocess.run(["dvc", "commit", "-q", "-f"], check=True)
-    store = CheckpointStore(here / "other")
-    fill_from_previous(store, Path("model"), outcome.manifest.fingerprint, print)
+    store = CheckpointStore(here / "other" / outcome.manifest.fingerprint)
+    fill_from_previous(store, Path("model"), print)
     assert outcome.state.step in [each.step for each in store.checkpoints(print)]
 
 

@@ -395,7 +395,7 @@ def test_another_machine_continues_from_dvc_s_output(here: Path, tokens: Path):
     shutil.rmtree(here / "models" / "gpt")
     told: list[str] = []
     store = run_module.CheckpointStore(here / ".resume" / "x")
-    run_module.fill_from_previous(store, Path("models/gpt"), "another", told.append)
+    run_module.fill_from_previous(store, Path("models/gpt"), told.append)
     assert (told, store.steps()) == ([], [])
     outcome = run(tokens, Path("models/gpt"), epochs=4, optimizer="muon")
     assert digest(here / "models" / "gpt") == digest(here / "four")

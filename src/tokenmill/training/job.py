@@ -7,18 +7,32 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tokenmill.core.errors import UserError
+from tokenmill.core.files import sha256_of
+from tokenmill.core.paths import TOKENIZER
 from tokenmill.formats.measured import measured_text
-from tokenmill.formats.token_file import SPLITS, open_tokens, read_metadata, too_short
+from tokenmill.formats.token_file import (
+    SPLITS,
+    TokenMetadata,
+    open_tokens,
+    read_metadata,
+    too_short,
+)
 from tokenmill.model.config import ModelConfig, ModelParams
 from tokenmill.model.device import Compute
 from tokenmill.model.gpt import GPT, build, parameter_count
 from tokenmill.model.huggingface import load_weights
-from tokenmill.model.manifest import FORMAT, Manifest, TrainedWith
+from tokenmill.model.manifest import (
+    CONFIG,
+    FORMAT,
+    WEIGHTS,
+    Manifest,
+    TrainedWith,
+    read_config,
+)
 from tokenmill.model.sequences import Sequences, WholeText, place_tokens
 from tokenmill.training.checkpoint import fingerprint
 from tokenmill.training.distributed import Group
 from tokenmill.training.params import RuntimeParams, TrainParams
-from tokenmill.training.resume import check_start
 from tokenmill.training.schedule import Workload
 
 
@@ -66,7 +80,7 @@ def training_job(
     if problem := too_short(metadata.train.tokens, config.context_length):
         raise UserError(problem)
     work = Workload.on(metadata, config, train, mixture)
-    start_sha256 = check_start(start, config, metadata) if start else None
+    start_sha256 = _check_start(start, config, metadata) if start else None
     text = {name: metadata.split(name).sha256 for name in SPLITS}
     more: dict[str, object] = {"start": start_sha256} if start_sha256 else {}
     if work.stretches:  # the names of sources change nothing
@@ -95,6 +109,27 @@ def training_job(
             measured_bytes=train.validation_bytes,
         ),
     )
+
+
+def _check_start(folder: Path, config: ModelConfig, tokens: TokenMetadata) -> str:
+    """Refuse a model to start from that does not fit `config`, or whose tokenizer is not that of
+    the tokens. Return the hash of its weights."""
+    found = read_config(folder).model_copy(update={"dropout": config.dropout})
+    if found != config:
+        raise UserError(
+            f"{folder / CONFIG} has other sizes than the model to train; `tokenmill params` names "
+            "them."
+        )
+    file = folder / TOKENIZER.name
+    for path in (folder / WEIGHTS, file):
+        if not path.exists():
+            raise UserError(f"{path} is missing; `dvc pull {folder}` fetches it.")
+    if sha256_of(file) != tokens.tokenizer_sha256:
+        raise UserError(
+            f"the tokens were made with another tokenizer than {file}; `dvc repro` encodes them "
+            "again."
+        )
+    return sha256_of(folder / WEIGHTS)
 
 
 def _first_model(config: ModelConfig, seed: int, start: Path | None) -> GPT:

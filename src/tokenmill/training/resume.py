@@ -11,13 +11,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, cast
 
-from tokenmill.core import paths
-from tokenmill.core.errors import UserError
 from tokenmill.core.files import sha256_of, write_atomic, write_directory
+from tokenmill.core.paths import STEP_NAME
 from tokenmill.formats.records import parse_record
-from tokenmill.formats.token_file import TokenMetadata
-from tokenmill.model.config import ModelConfig
-from tokenmill.model.manifest import CONFIG, MANIFEST, WEIGHTS, Manifest, read_config
+from tokenmill.model.manifest import MANIFEST, WEIGHTS, Manifest
 from tokenmill.training.checkpoint import RESUME, Checkpoint, CheckpointStore
 from tokenmill.training.history import RunState
 from tokenmill.training.params import ScheduleParams, TrainParams
@@ -143,9 +140,9 @@ def _exact_sentence(checkpoint: Checkpoint, newer: Checkpoint | None, work: Work
     )
 
 
-def fill_from_previous(store: CheckpointStore, output: Path, fingerprint: str, say: Say) -> None:
-    """Copy the checkpoints of the output that dvc.lock records into an empty `store`, if its
-    fingerprint is the same.
+def fill_from_previous(store: CheckpointStore, output: Path, say: Say) -> None:
+    """Copy the checkpoints of the output that dvc.lock records into an empty `store`, if they are
+    of its configuration.
 
     Does nothing without dvc.lock, without a previous output, or if neither cache nor remote has it
     any more.
@@ -163,7 +160,7 @@ def fill_from_previous(store: CheckpointStore, output: Path, fingerprint: str, s
         manifest = parse_record(
             content, Manifest, source=output / MANIFEST, way_out="it is not used"
         )
-        if manifest.fingerprint != fingerprint:
+        if manifest.fingerprint != store.folder.name:
             return
         say(f"fetching the checkpoints of the previous {output} from the DVC cache or remote")
         # Epochs first: a checkpoint is not used without them.
@@ -177,7 +174,7 @@ def fill_from_previous(store: CheckpointStore, output: Path, fingerprint: str, s
             _fetch(repository, source, whole)
             store.take_epoch(whole, sha256_of(whole / WEIGHTS))
         for source in sorted(repository.ls(str(output / RESUME), detail=False)):
-            if paths.STEP_NAME.fullmatch(Path(source).name):
+            if STEP_NAME.fullmatch(Path(source).name):
                 _fetch(repository, source, store.folder / Path(source).name)
     # Every remote fails in its own way, and none of them may stop training
     except Exception as error:
@@ -193,24 +190,3 @@ def _fetch(repository: "DVCFileSystem", source: str, target: Path) -> None:
                 write_atomic(folder / Path(path).relative_to(source)) as write,
             ):
                 shutil.copyfileobj(read, write, 1 << 20)
-
-
-def check_start(folder: Path, config: ModelConfig, tokens: TokenMetadata) -> str:
-    """Refuse a model to start from that does not fit `config`, or whose tokenizer is not that of
-    the tokens. Return the hash of its weights."""
-    found = read_config(folder).model_copy(update={"dropout": config.dropout})
-    if found != config:
-        raise UserError(
-            f"{folder / CONFIG} has other sizes than the model to train; `tokenmill params` names "
-            "them."
-        )
-    file = folder / paths.TOKENIZER.name
-    for path in (folder / WEIGHTS, file):
-        if not path.exists():
-            raise UserError(f"{path} is missing; `dvc pull {folder}` fetches it.")
-    if sha256_of(file) != tokens.tokenizer_sha256:
-        raise UserError(
-            f"the tokens were made with another tokenizer than {file}; `dvc repro` encodes them "
-            "again."
-        )
-    return sha256_of(folder / WEIGHTS)

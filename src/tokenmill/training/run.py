@@ -158,7 +158,7 @@ def own(
     choose = functools.partial(best_checkpoint, work=work)
     with store.lock(say), mirrored(store, runtime.checkpoint.mirror, choose, say) as mirror:
         if not store.steps():
-            fill_from_previous(store, output, store.folder.name, say)
+            fill_from_previous(store, output, say)
         yield mirror
 
 
