@@ -175,7 +175,7 @@ def base_text(folder: Path, fraction: float, mixture: dict[str, float] | None) -
     model = ModelParams.model_validate(MODEL)
     job = training_job(model, trained, folder / "tokens", folder / "none", mixture=mixture)
     chats = np.zeros((10, 3, CONTEXT), np.int32)
-    base = Base(job.manifest, folder, "")
+    base = Base(job.manifest, folder)
     return with_base_text(chats, base, trained, folder / "tokens", fraction)[10:]
 
 
@@ -324,6 +324,17 @@ def test_other_chats_and_another_base_are_another_run(
     other = here / "other.jsonl"
     other.write_bytes((base / "chats.jsonl").read_bytes().replace(b"two", b"one"))
     assert tune(base, here / "b", monkeypatch, data=str(other)).manifest.fingerprint != first
+
+
+def test_a_base_that_changed_is_refused(base: Path, here: Path, monkeypatch: pytest.MonkeyPatch):
+    changed = shutil.copytree(base, here / "changed")
+    weights = changed / "model/epoch-2" / WEIGHTS
+    data = weights.read_bytes()
+    weights.unlink()
+    weights.write_bytes(data[:-1] + bytes([data[-1] ^ 1]))
+    with pytest.raises(UserError, match="not what training wrote"):
+        tune(changed, here / "tuned", monkeypatch)
+    assert not (here / "tuned/model").exists()
 
 
 def test_text_without_answers_is_refused(base: Path, here: Path, monkeypatch: pytest.MonkeyPatch):

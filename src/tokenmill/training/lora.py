@@ -23,7 +23,7 @@ from tokenmill.core.errors import UserError
 from tokenmill.core.files import write_beside, write_json
 from tokenmill.core.paths import way_out
 from tokenmill.model.config import LoraParams, ModelConfig
-from tokenmill.model.gpt import GPT, empty_model
+from tokenmill.model.gpt import GPT, outline
 from tokenmill.model.huggingface import hf_name, read_weights
 from tokenmill.model.manifest import ADAPTER, ADAPTER_CONFIG
 
@@ -99,7 +99,7 @@ def _targets(model: GPT, lora: LoraParams) -> list[str]:
 
 def trained_parameters(config: ModelConfig, lora: LoraParams) -> int:
     """The number of parameters that learn."""
-    model = empty_model(config)
+    model = outline(config)
     return sum(
         lora.rank * sum(model.get_parameter(f"{name}.weight").shape)
         for name in _targets(model, lora)
