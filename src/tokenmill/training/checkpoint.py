@@ -172,19 +172,22 @@ class CheckpointStore:
             )
             lock.acquire()
         try:
-            # What a killed process was writing
-            for leftover in list(self.folder.rglob(".*.tmp")):
-                remove(leftover)
-            for path in self.folder.rglob("*"):
-                refuse_link(path)
-            # Of a killed process, or of a version before there were hashes in the names
-            for folder in list(self.epochs.glob("epoch-*")):
-                if re.fullmatch(r"epoch-\d+", folder.name) and is_regular(folder / WEIGHTS):
-                    self.take_epoch(folder, sha256_of(folder / WEIGHTS, follow=False))
+            self._put_in_order()
             write_text(holder, str(os.getpid()))
             yield
         finally:
             lock.release()
+
+    def _put_in_order(self) -> None:
+        """Remove what a killed process was writing. Weights that it, or a version before there were
+        hashes in the names, left as `epoch-N` get their name with the hash."""
+        for leftover in list(self.folder.rglob(".*.tmp")):
+            remove(leftover)
+        for path in self.folder.rglob("*"):
+            refuse_link(path)
+        for folder in list(self.epochs.glob("epoch-*")):
+            if re.fullmatch(r"epoch-\d+", folder.name) and is_regular(folder / WEIGHTS):
+                self.take_epoch(folder, sha256_of(folder / WEIGHTS, follow=False))
 
     def checkpoint_folder(self, step: int) -> Path:
         """The folder of a step's checkpoint, which may not exist; the names sort like the steps."""

@@ -133,13 +133,10 @@ class RunState:
 
     def epoch_files(self) -> list[dict[str, Sha256]]:
         """For each epoch, the hashes of the files that are kept of it, by name."""
-        adapters = [
-            *({EPOCH_ADAPTER: sha256} for sha256 in self.epoch_adapters),
-            *[{}] * len(self.epoch_weights),
-        ]
+        kept = {WEIGHTS: self.epoch_weights, EPOCH_ADAPTER: self.epoch_adapters}
         return [
-            {WEIGHTS: sha256} | adapter
-            for sha256, adapter in zip(self.epoch_weights, adapters, strict=False)
+            {name: hashes[number] for name, hashes in kept.items() if number < len(hashes)}
+            for number in range(len(self.epoch_weights))
         ]
 
     def ends_at(self, train: TrainParams) -> int | None:

@@ -124,7 +124,7 @@ def run_job(
             if not group.is_main:
                 return None
             manifest = export(job, training, output, display.say)
-            write_times(job, training, times, peak=peak_flops(setup.compute.device))
+            write_times(training, times, peak=peak_flops(setup.compute.device))
     prune_runs(resume_root(), keep=runtime.checkpoint.keep_runs)
     return Outcome(manifest, training.state)
 
@@ -299,10 +299,10 @@ def export(job: Job, training: Training, output: Path, say: Callable[[str], None
     return manifest
 
 
-def write_times(job: Job, training: Training, times: Path, *, peak: float | None) -> None:
+def write_times(training: Training, times: Path, *, peak: float | None) -> None:
     """Write what every epoch cost, beside the checkpoints, and copy the tables of times to the
     folder `times`."""
-    work = job.work
+    work = training.work
     operations = flops_per_token(work.config, learning=work.learning)
     folder = training.store.folder
     ends = [row.step for row in training.state.epochs]
