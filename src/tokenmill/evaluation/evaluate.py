@@ -31,7 +31,6 @@ from tokenmill.formats.tokenizer import TextTokenizer, read_tokenizer
 from tokenmill.model.device import (
     Compute,
     DeviceName,
-    choose_compute,
     compute_to_measure,
     configure_process,
 )
@@ -209,7 +208,7 @@ def ask_held_out(
     )
 
     def answers(models: Path) -> list[Answer]:
-        compute = choose_compute(device, manifests[models].train.precision)
+        compute = compute_to_measure(device, manifests[models].train.precision)
         configure_process(compute)
         model = load_model(models / f"epoch-{manifests[models].epochs}", str(compute.device))
         return [answer(model, tokenizer, prompt, params) for prompt in prompts]

@@ -139,7 +139,7 @@ def model_of(
 
 
 def read_weights(path: Path) -> dict[str, Tensor]:
-    """The tensors of a file under the names that transformers gives them."""
+    """The tensors of a file by their names in it."""
     try:
         with open_regular(path):
             return safetensors.torch.load_file(path)

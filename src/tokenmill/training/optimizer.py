@@ -181,7 +181,8 @@ class Optimizer:
         self._scaler.scale(loss).backward()
 
     def norm(self) -> Tensor:
-        """The gradient's global norm, a scalar."""
+        """Divide the gradients by the loss scale, and return their global norm, a scalar. Every
+        `step` needs this once, after the last `backward`."""
         self._scaler.unscale_(self)  # type: ignore[arg-type] (it asks for `param_groups` only)
         return full_tensor(
             torch.nn.utils.get_total_norm([p.grad for p in self._names if p.grad is not None])
