@@ -5,8 +5,9 @@ from tokenmill.core.files import write_json
 from tokenmill.core.params import DeviceParams, Section, load
 from tokenmill.display import say
 from tokenmill.evaluation.benchmark_items import BenchmarksParams
-from tokenmill.evaluation.benchmark_results import BenchmarksFile
+from tokenmill.evaluation.benchmark_results import BenchmarkRow, BenchmarksFile
 from tokenmill.evaluation.trace import Tracer
+from tokenmill.formats.records import write_rows
 from tokenmill.formats.token_index import read_index_metadata
 from tokenmill.tokens.params import OverlapParams
 
@@ -24,7 +25,7 @@ def main() -> None:
     params = load(Params)
     found = _results(params)
     write_json(paths.BENCHMARK_RESULTS, found.model_dump())
-    found.write_rows(paths.BENCHMARK_ROWS)
+    write_rows(paths.BENCHMARK_ROWS, BenchmarkRow, found.rows())
     epochs = len(found.results[0].epochs) if found.results else 0
     write_json(paths.METRICS / "benchmarks.json", found.metrics(epochs))
     for result in found.results:

@@ -11,8 +11,9 @@ from tokenmill.display import note
 from tokenmill.finetuning.chats import ChatSplit
 from tokenmill.finetuning.params import FinetuneParams
 from tokenmill.finetuning.run import clean_chats, finetuning_job
+from tokenmill.formats.records import write_rows
 from tokenmill.planning.plan import peak_flops
-from tokenmill.training.history import EpochRow, StepRow, train_metrics, write_rows
+from tokenmill.training.history import EpochRow, StepRow, train_metrics
 from tokenmill.training.job import Job
 from tokenmill.training.launch import launch_processes
 from tokenmill.training.params import RuntimeParams

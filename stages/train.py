@@ -4,8 +4,9 @@ fewer epochs."""
 from tokenmill.core import paths
 from tokenmill.core.files import write_json
 from tokenmill.core.params import MixtureParams, Section, load
+from tokenmill.formats.records import write_rows
 from tokenmill.planning.plan import peak_flops
-from tokenmill.training.history import EpochRow, StepRow, train_metrics, write_rows
+from tokenmill.training.history import EpochRow, StepRow, train_metrics
 from tokenmill.training.job import training_job
 from tokenmill.training.launch import launch_processes
 from tokenmill.training.params import ModelSection, RuntimeParams, TrainSection

@@ -17,7 +17,7 @@ import itertools
 import os
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, astuple, dataclass, fields
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from shlex import quote
 from typing import Annotated
@@ -25,9 +25,9 @@ from typing import Annotated
 from pydantic import Field
 
 from tokenmill.core.errors import UserError
-from tokenmill.core.files import append_text, csv_line, read_bytes, write_text
+from tokenmill.core.files import append_text, read_bytes, write_text
 from tokenmill.core.params import Section
-from tokenmill.formats.records import parse_rows
+from tokenmill.formats.records import parse_rows, table, write_rows
 
 TIMES = TIMING, COSTS = "timing.csv", "costs.csv"
 
@@ -269,11 +269,11 @@ def publish_times(resume: Path, run: str, folder: Path, *, steps: int) -> None:
     costs = read_costs(find_times(resume, run, COSTS), steps=steps)
     tables = {
         TIMING: _timing_table(timing) if timing else "",
-        COSTS: _costs_table(costs) if costs else "",
+        COSTS: table(CostRow, costs) if costs else "",
     }
-    for name, table in tables.items():
-        if table:
-            write_text(folder / name, table)
+    for name, content in tables.items():
+        if content:
+            write_text(folder / name, content)
         else:
             (folder / name).unlink(missing_ok=True)
 
@@ -327,12 +327,7 @@ def write_costs(path: Path, costs: Sequence[CostRow]) -> None:
     with contextlib.suppress(UserError):  # a damaged table is written anew
         known = {None, *(row.steps for row in costs)}
         others = [row for row in read_costs(path) if row.steps not in known]
-    write_text(path, _costs_table([*others, *costs]))
-
-
-def _costs_table(costs: Sequence[CostRow]) -> str:
-    head = ",".join(column.name for column in fields(CostRow)) + "\n"
-    return head + "".join(csv_line(astuple(row)) for row in costs)
+    write_rows(path, CostRow, [*others, *costs])
 
 
 def read_costs(path: Path, *, steps: int | None = None) -> list[CostRow]:

@@ -40,8 +40,9 @@ from tokenmill.evaluation.results import (
     Question,
     read_evaluation,
 )
+from tokenmill.formats.records import write_rows
 from tokenmill.model.manifest import read_manifest
-from tokenmill.training.history import EpochRow, train_metrics, write_rows
+from tokenmill.training.history import EpochRow, train_metrics
 
 TOKENIZER = {
     "type": "bpe",

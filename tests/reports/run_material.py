@@ -27,8 +27,9 @@ from tokenmill.evaluation.document_losses import (
 )
 from tokenmill.evaluation.results import Answer, EpochResult, Evaluation, Question
 from tokenmill.evaluation.trace import Passage, PromptTrace, Trace, TracedSpan, Traces
+from tokenmill.formats.records import write_rows
 from tokenmill.formats.token_file import Part, SourceRun, TokenMetadata, write_metadata
-from tokenmill.training.history import EpochRow, StepRow, write_rows
+from tokenmill.training.history import EpochRow, StepRow
 
 FINGERPRINT = "0123456789abcdef"
 # Steps of an epoch, tokens of a step

@@ -9,12 +9,13 @@ from tests.pipeline.project import Project
 from tests.training.tiny import model_config, train_params
 from tokenmill.core.files import sha256_of, write_json, write_text
 from tokenmill.core.paths import MODEL, TOKENIZER
+from tokenmill.formats.records import write_rows
 from tokenmill.formats.tokenizer import read_tokenizer
 from tokenmill.model.config import ModelConfig
 from tokenmill.model.gpt import build
 from tokenmill.model.huggingface import save_weights
 from tokenmill.model.manifest import FORMAT, MANIFEST, WEIGHTS, Manifest, TrainedWith
-from tokenmill.training.history import EpochRow, train_metrics, write_rows
+from tokenmill.training.history import EpochRow, train_metrics
 
 EXPERIMENT = "blest-jube"
 PIPELINE = """\

@@ -8,14 +8,13 @@ from pathlib import Path
 import pytest
 
 from tokenmill.core.errors import UserError
-from tokenmill.formats.records import adapter, read_rows
+from tokenmill.formats.records import adapter, read_rows, write_rows
 from tokenmill.training.history import (
     EpochRow,
     MeanLoss,
     RunState,
     StepRow,
     train_metrics,
-    write_rows,
 )
 
 ROWS = [

@@ -2,11 +2,12 @@
 bootstrap."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
-from tokenmill.core.files import csv_line, rounded, write_text
+from tokenmill.core.files import rounded
 from tokenmill.core.params import Section
 from tokenmill.evaluation.benchmark_items import Normalisation
 from tokenmill.evaluation.trace import TracedSpan
@@ -17,12 +18,6 @@ RESAMPLES = 1_000
 
 DRAWN_TOGETHER = 100
 """The number of them whose counts are in memory at the same time."""
-
-COLUMNS = (
-    "epoch,benchmark,accuracy,accuracy_low,accuracy_high,chance,bits_per_byte,bits_per_byte_low,"
-    "bits_per_byte_high,items,contaminated\n"
-)
-"""The head of `metrics/benchmarks.csv`."""
 
 
 class Estimate(Section):
@@ -84,6 +79,23 @@ class BenchmarkResult(Section):
         return score.by_bytes if self.headline == "bytes" else score.by_sum
 
 
+@dataclass(frozen=True)
+class BenchmarkRow:
+    """What an epoch reaches on a benchmark; a row of `metrics/benchmarks.csv`."""
+
+    epoch: int
+    benchmark: str
+    accuracy: float
+    accuracy_low: float
+    accuracy_high: float
+    chance: float | None
+    bits_per_byte: float
+    bits_per_byte_low: float
+    bits_per_byte_high: float
+    items: int
+    contaminated: int | None
+
+
 class BenchmarksFile(Section):
     """The contents of `reports/benchmarks.json`."""
 
@@ -103,26 +115,25 @@ class BenchmarksFile(Section):
             if score.epoch == epoch
         }
 
-    def write_rows(self, path: Path) -> None:
-        """Write a row for each epoch and benchmark as CSV, with six significant digits."""
-        rows = [
-            [
-                score.epoch,
-                result.name,
-                *_numbers(result.accuracy(score)),
-                result.chance,
-                *_numbers(score.bits_per_byte),
-                result.items,
-                result.contaminated,
-            ]
+    def rows(self) -> list[BenchmarkRow]:
+        """A row for each epoch of each benchmark."""
+        return [
+            BenchmarkRow(
+                epoch=score.epoch,
+                benchmark=result.name,
+                accuracy=result.accuracy(score).value,
+                accuracy_low=result.accuracy(score).low,
+                accuracy_high=result.accuracy(score).high,
+                chance=result.chance,
+                bits_per_byte=score.bits_per_byte.value,
+                bits_per_byte_low=score.bits_per_byte.low,
+                bits_per_byte_high=score.bits_per_byte.high,
+                items=result.items,
+                contaminated=result.contaminated,
+            )
             for result in self.results
             for score in result.epochs
         ]
-        write_text(path, "".join([COLUMNS, *map(csv_line, rows)]))
-
-
-def _numbers(estimate: Estimate) -> tuple[float, float, float]:
-    return estimate.value, estimate.low, estimate.high
 
 
 def read_benchmarks(path: Path) -> BenchmarksFile:

@@ -1,4 +1,5 @@
-"""Read what a stage wrote: JSON files and tables, each checked against its form before use.
+"""Read what a stage wrote: JSON files and tables, each checked against its form before use. And
+write tables of such rows.
 
 There is no other way to read them, so each damage ends in the same sentence: the file, what is
 wrong, the way out.
@@ -9,21 +10,26 @@ import csv
 import functools
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import astuple, fields
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 
 from tokenmill.core import paths
 from tokenmill.core.errors import UserError, first_line
-from tokenmill.core.files import open_regular
+from tokenmill.core.files import append_text, csv_line, open_regular, write_text
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
 
 LARGEST_FILE = 1 << 28
 """The most bytes that such a file may have. The largest ones, tables of steps and evaluations, have
 some megabytes."""
 
 Form = TypeVar("Form")
+Row = TypeVar("Row", bound="DataclassInstance")
 
 
 @functools.cache
@@ -71,6 +77,29 @@ def parse_rows(content: bytes, form: type[Form], *, source: object, way_out: str
         # `form` is known only at run time
         table: Any = list[form]  # pyright: ignore[reportInvalidTypeForm]
         return adapter(table).validate_python([_cells(row) for row in rows])
+
+
+def write_rows(path: Path, form: type[Row], rows: Sequence[Row]) -> None:
+    """Write rows as the CSV file that `read_rows` reads, numbers with six significant digits."""
+    write_text(path, table(form, rows))
+
+
+def append_rows(path: Path, rows: Sequence[Row]) -> None:
+    """Append rows to such a file.
+
+    Raises:
+        OSError: it is missing, a link or a pipe.
+    """
+    append_text(path, _lines(rows))
+
+
+def table(form: type[Row], rows: Sequence[Row]) -> str:
+    """The content of such a file."""
+    return csv_line(column.name for column in fields(form)) + _lines(rows)
+
+
+def _lines(rows: "Sequence[DataclassInstance]") -> str:
+    return "".join(csv_line(astuple(row)) for row in rows)
 
 
 def _cells(row: dict[str | Any, Any]) -> dict[str, str | None]:

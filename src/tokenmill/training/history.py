@@ -1,5 +1,5 @@
-"""What a run has measured so far: rows for its epochs, steps and validations, the sums for the next
-rows, and the tables of these rows.
+"""What a run has measured so far: rows for its epochs, steps and validations, and the sums for the
+next rows.
 
 All of it follows from tokens and parameters, so the same run writes the same bytes on the same kind
 of machine. Times are kept apart, in `costs.py`. When a run is finished, metrics/ has its tables;
@@ -8,13 +8,12 @@ while it is on, `live.py` shows them.
 
 import math
 from collections.abc import Sequence
-from dataclasses import astuple, dataclass, field, fields, replace
-from pathlib import Path
-from typing import Annotated, TypeAlias
+from dataclasses import dataclass, field, replace
+from typing import Annotated
 
 from pydantic import Field
 
-from tokenmill.core.files import append_text, csv_line, rounded, write_text
+from tokenmill.core.files import rounded
 from tokenmill.core.params import Finite
 from tokenmill.formats.token_file import Sha256
 from tokenmill.model.manifest import EPOCH_ADAPTER, WEIGHTS, TrainedWith
@@ -73,9 +72,6 @@ class ValidationRow:
     """The number of epochs done, as a fraction."""
     val_loss: float
     val_bits_per_byte: float
-
-
-Row: TypeAlias = EpochRow | StepRow | ValidationRow
 
 
 @dataclass
@@ -225,21 +221,3 @@ def early_end(train: TrainedWith, epochs: Sequence[EpochRow], last: StepRow) -> 
     return (
         f"early (train.early_stopping {train.early_stopping}) {place}" if last.step < steps else ""
     )
-
-
-def write_rows(path: Path, kind: type[Row], rows: Sequence[Row]) -> None:
-    """Write a table of rows as CSV, with six significant digits."""
-    write_text(path, csv_line(column.name for column in fields(kind)) + _lines(rows))
-
-
-def append_rows(path: Path, rows: Sequence[Row]) -> None:
-    """Append rows to a table that is there already.
-
-    Raises:
-        OSError: it is missing, a link or a pipe.
-    """
-    append_text(path, _lines(rows))
-
-
-def _lines(rows: Sequence[Row]) -> str:
-    return "".join(csv_line(astuple(row)) for row in rows)

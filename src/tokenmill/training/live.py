@@ -25,16 +25,9 @@ from tokenmill.core.files import read_bytes, remove, write_json, write_text
 from tokenmill.core.params import Section
 from tokenmill.core.paths import main_root
 from tokenmill.costs import Amount, CostParams
-from tokenmill.formats.records import parse_rows, read_record
+from tokenmill.formats.records import append_rows, parse_rows, read_record, write_rows
 from tokenmill.formats.token_file import Sha256
-from tokenmill.training.history import (
-    Count,
-    RunState,
-    StepRow,
-    ValidationRow,
-    append_rows,
-    write_rows,
-)
+from tokenmill.training.history import Count, RunState, StepRow, ValidationRow
 from tokenmill.training.schedule import Workload
 
 LIVE_RUN = "run.json"
