@@ -209,10 +209,10 @@ def first_micro_batch(
         compiled=kind == "cuda",
         on_cpu=kind == "cpu",
     )
+    free, total = device_memory(compute.device)
+    room = USABLE_MEMORY * total
     if kind == "cpu":
-        room = FREE_MEMORY_SHARE * psutil.virtual_memory().available + need(sequences=1).fixed
-    else:
-        room = USABLE_MEMORY * device_memory(compute.device)[1]
+        room = FREE_MEMORY_SHARE * free + need(sequences=1).fixed
     return max(1, sequences_within(min(work.train.batch_size, part), room, need))
 
 
