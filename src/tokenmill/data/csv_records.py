@@ -44,7 +44,7 @@ def csv_rows(
     blocks: Iterable[bytes],
     name: str,
     tally: Tally,
-    wanted: Collection[str] = KEYS,
+    wanted: Collection[str] = (),
     *,
     first: bool = True,
 ) -> Iterator[dict[str, str]]:
