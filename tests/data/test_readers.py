@@ -20,10 +20,10 @@ from tokenmill.data.json_records import json_lines as read_lines
 from tokenmill.data.json_records import json_values, lines
 from tokenmill.data.readers import (
     SHORTEST,
+    cut_plain_text,
     documents,
     plain_texts,
     read_parquet,
-    whole_documents,
 )
 from tokenmill.data.record_text import record_texts
 from tokenmill.data.report import Tally
@@ -452,9 +452,10 @@ def test_cutting_the_input_anywhere_gives_the_same_documents(data, cuts, unit):
 @patch.multiple(readers, SHORTEST=5, LONGEST=10)
 @given(NASTY, st.lists(st.integers(0, 120)), st.sampled_from(UNITS), st.integers(1, 60))
 def test_parts_of_text_have_its_documents(data, cuts, unit, size):
+    source = Source("a.txt", "a.txt", ".txt", None, len(data), (0, 0))
     whole = list(documents([data], unit))
     for blocks in (in_blocks(data, cuts), in_blocks(data, list(range(len(data))))):
-        parts = list(whole_documents(blocks, unit, size))
+        parts = list(cut_plain_text(blocks, source, parameters(text_file=unit), size))
         assert b"".join(itertools.chain(*(part.blocks for part in parts))) == data
         found = (documents(part.blocks, unit, is_cut=part.is_cut) for part in parts)
         assert list(itertools.chain(*found)) == whole

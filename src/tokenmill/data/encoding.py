@@ -233,8 +233,8 @@ DETECTION_BYTES = 1 << 16
 
 
 def encoding_of(source: Source) -> str:
-    """The encoding of a file: the one that is named, or the one that `decide` finds. A process
-    reads the file for it once, even if several chunks ask at the same time."""
+    """The encoding that `decide` finds for a file. A process reads the file for it once, even if
+    several chunks ask at the same time."""
     with _deciding(source):
         return _decided(source)
 
@@ -246,7 +246,7 @@ def _deciding(_source: Source) -> threading.Lock:
 
 @functools.lru_cache(maxsize=1024)
 def _decided(source: Source) -> str:
-    return source.encoding if source.encoding != "auto" else decide(partial(blocks, source))
+    return decide(partial(blocks, source))
 
 
 def decide(read: Callable[[], Iterable[bytes]]) -> str:

@@ -123,16 +123,12 @@ def _divided_at_once(data: bytes, unit: Unit) -> list[bytes] | None:
 def cut_plain_text(
     blocks: Iterable[bytes], _source: Source, params: CleanParams, size: int
 ) -> Iterator[Part]:
-    """Divide a plain text file between documents."""
-    return whole_documents(blocks, params.text_file, size)
-
-
-def whole_documents(blocks: Iterable[bytes], unit: Unit, size: int) -> Iterator[Part]:
-    """Divide UTF-8 text into parts of about `size` bytes, whose documents are those of the text.
+    """Divide a plain text file into parts whose documents are those of the file.
 
     A part ends behind a separator: there no document goes on, wherever documents begin before.
     Where no separator is near, or the unit has none, a part ends with a document that is cut.
     """
+    unit = params.text_file
     separator = _UNITS[unit][1]
     parts: list[bytes] = []
     held = 0
