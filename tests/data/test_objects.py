@@ -5,13 +5,17 @@ import contextlib
 import errno
 import io
 import json
+import pickle
+import tempfile
 import zipfile
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
 import fsspec
+import polars as pl
 import pytest
 
 from tests.data.material import PACK, json_lines, parameters, parquet
@@ -21,7 +25,7 @@ from tokenmill.data import chunks, readers, shard_writer, sources
 from tokenmill.data.clean import clean
 from tokenmill.data.readers import FORMATS
 from tokenmill.data.report import Tally
-from tokenmill.data.sources import find_sources, opened
+from tokenmill.data.sources import Source, find_sources, opened
 from tokenmill.evaluation.prompts import MOST_BYTES, prompts_beside
 from tokenmill.executor import ThreadExecutor
 from tokenmill.formats.raw_text import Objects, changed, raw_text
@@ -41,7 +45,7 @@ def nothing_is_kept() -> Iterator[None]:
     """Of an archive or a table that an earlier test has read."""
     yield
     sources._archive.cache_clear()
-    readers._copy.cache_clear()
+    readers._table_here.cache_clear()
 
 
 def upload(folder: Path, prefix: str) -> Objects:
@@ -121,6 +125,37 @@ def test_one_object_is_read_as_one_file(tmp_path: Path, prefix: str) -> None:
     for name in ("some.zip", "parquet/all.parquet", "cp1251.txt"):
         there = cleaned(raw_text(f"{prefix}/{name}"), tmp_path / "object", 1500)
         assert there == cleaned(tmp_path / "raw" / name, tmp_path / "file", 1500)
+
+
+def test_a_table_is_copied_once_for_all_its_chunks(
+    tmp_path: Path, prefix: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(6):
+        put(f"{prefix}/{number}.parquet", parquet([{"text": f"{number} {one}"} for one in PROSE]))
+    copied = Counter[str]()
+    whole = readers.blocks
+
+    def counting(source: Source) -> Iterator[bytes]:
+        copied[source.name] += 1
+        return whole(source)
+
+    monkeypatch.setattr(readers, "blocks", counting)
+    monkeypatch.setattr(readers, "PARQUET_ROWS", 5)
+    monkeypatch.setattr(chunks, "CHUNK_BYTES", 500)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    planner = chunks.Planner(parameters(), lambda _: None)
+    planned = list(planner.chunks(find_sources(Objects(prefix), FORMATS).sources))
+    assert len(planned) > 12
+    expected = [f"{number} {one}" for number in range(6) for one in PROSE]
+    for times in (1, 2):
+        found = [chunk.read(parameters(), Tally())[0] for chunk in planned]
+        assert pl.concat(found).to_list() == expected
+        assert copied == {f"{number}.parquet": times for number in range(6)}
+        # As another process has them
+        planned = (pickle.loads(pickle.dumps(chunk)) for chunk in planned)  # noqa: S301 (ours)
+    del planned
+    readers._table_here.cache_clear()
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_listing_asks_once_for_all_objects(prefix: str, monkeypatch) -> None:

@@ -3,8 +3,9 @@
 Small files, and the ranges of a plain file of JSON lines, are read by the workers alone. Of other
 large files the caller reads as much as shows where they may be cut between records or documents,
 and the workers read the parts: from the file where it has them as they are, else from memory
-(archives, other encodings). The texts of compressed parquet files are read by the caller. Where a
-chunk ends depends on the input alone, and the texts do not depend on it.
+(archives, other encodings). So they read the rows of large parquet files. The texts of small or
+compressed ones are read by the caller. Where a chunk ends depends on the input alone, and the texts
+do not depend on it.
 """
 
 import codecs
@@ -24,7 +25,7 @@ from tokenmill.data.encoding import (
     without_damage,
 )
 from tokenmill.data.params import CleanParams
-from tokenmill.data.readers import FORMATS, cut_parquet, read_parquet, texts
+from tokenmill.data.readers import FORMATS, Table, cut_parquet, read_parquet, texts
 from tokenmill.data.report import Tally
 from tokenmill.data.sources import BLOCK_BYTES, Advance, Ends, Part, Source, opened
 
@@ -77,8 +78,8 @@ class Planner:
             return self._line_ranges
         if FORMATS[source.format].cut:
             return self._parts
-        is_table = FORMATS[source.format].read is None and source.compression is None
-        return self._row_ranges if is_table and 8 * source.size > CHUNK_BYTES else self._texts
+        is_large = source.compression is None and 8 * source.size > CHUNK_BYTES
+        return self._row_ranges if is_large else self._texts
 
     def _small_files(self, sources: Iterable[Source]) -> Iterator[Chunk]:
         group: list[Source] = []
@@ -116,9 +117,9 @@ class Planner:
                 yield Chunk(partial(_read_part, source, given, place, **counts))
 
     def _row_ranges(self, sources: Iterable[Source]) -> Iterator[Chunk]:
-        for source in sources:
-            for place in cut_parquet(source, self._params, CHUNK_BYTES, CHUNK_TEXTS, self._advance):
-                yield Chunk(partial(_read_rows, source, place))
+        for table in map(Table, sources):
+            for place in cut_parquet(table, self._params, CHUNK_BYTES, CHUNK_TEXTS, self._advance):
+                yield Chunk(partial(_read_rows, table, place))
 
     def _texts(self, sources: Iterable[Source]) -> Iterator[Chunk]:
         found: list[tuple[str, str]] = []
@@ -194,10 +195,10 @@ def _blocks_at(source: Source, place: range) -> Iterator[bytes]:
             yield file.read(min(size, place.stop - begin))
 
 
-def _read_rows(source: Source, place: range, params: CleanParams, tally: Tally) -> Texts:
+def _read_rows(table: Table, place: range, params: CleanParams, tally: Tally) -> Texts:
     """The texts of some rows of a parquet file."""
-    found = read_parquet(source, params, tally, place=place)
-    return _of_file(source, without_damage(found, tally))
+    found = read_parquet(table, params, tally, place=place)
+    return _of_file(table.source, without_damage(found, tally))
 
 
 def _counted(found: Texts, counts: Tally, _params: CleanParams, tally: Tally) -> Texts:

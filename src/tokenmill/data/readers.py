@@ -9,7 +9,6 @@ import contextlib
 import functools
 import itertools
 import re
-import threading
 import weakref
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -244,8 +243,44 @@ PARQUET_BYTES = 8 << 20
 """About so many bytes of a parquet file are decoded at a time, but at least PARQUET_ROWS rows."""
 
 
+class Table:
+    """A parquet file as polars can open it: itself, or a copy that goes with this object.
+
+    A compressed file is unpacked, because parquet is read from its end. An object is copied: polars
+    could read it where it is, but would look for keys of its own, in other places. So is a file
+    whose path is not Unicode, which polars cannot open. Another process, to which this is sent,
+    makes a copy of its own.
+    """
+
+    def __init__(self, source: Source):
+        self.source = source
+
+    @functools.cached_property
+    def path(self) -> str:
+        """The path of the file or of its copy, which is made when it is asked for."""
+        source = self.source
+        is_unicode = source.location == source.location.encode("utf-8", "replace").decode()
+        if source.compression is None and is_unicode and not is_url(source.location):
+            return source.location
+        stack = contextlib.ExitStack()
+        weakref.finalize(self, stack.close)  # also at the end of the process
+        path = stack.enter_context(temporary_folder()) / "table.parquet"
+        with naming(path), path.open("wb") as file:
+            file.writelines(blocks(source))
+        return str(path)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _table_here, (self.source,)
+
+
+@functools.lru_cache(maxsize=1)
+def _table_here(source: Source) -> Table:
+    """The one table that this process has of a file, however many of its parts are sent here."""
+    return Table(source)
+
+
 def read_parquet(
-    source: Source,
+    table: Table,
     params: CleanParams,
     tally: Tally,
     advance: Advance = lambda _: None,
@@ -255,18 +290,18 @@ def read_parquet(
 
     A row with a cell of more than MAX_RECORD_BYTES is counted as dropped.
     """
-    rows = _rows(_batches(source, params.columns, advance, place), tally)
+    rows = _rows(_batches(table, params.columns, advance, place), tally)
     is_first = place is None or place.start == 0
-    return record_texts(rows, source.location, params.columns, tally, first=is_first)
+    return record_texts(rows, table.source.location, params.columns, tally, first=is_first)
 
 
 def cut_parquet(
-    source: Source, params: CleanParams, size: int, longest: int, advance: Advance
+    table: Table, params: CleanParams, size: int, longest: int, advance: Advance
 ) -> Iterator[range]:
-    """Divide the rows of an uncompressed file into ranges of about `size` bytes, and of about
-    `longest` rows at most. Only what is read shows how much the file holds."""
+    """Divide the rows of a file into ranges of about `size` bytes, and of about `longest` rows at
+    most. Only what is read shows how much the file holds."""
     begin = end = held = 0
-    for batch in _batches(source, params.columns, advance):
+    for batch in _batches(table, params.columns, advance):
         end += len(batch)
         held += int(batch.estimated_size())
         if held >= size or end - begin >= longest:
@@ -287,48 +322,13 @@ def _rows(batches: Iterable[pl.DataFrame], tally: Tally) -> Iterator[dict[str, A
 
 
 def _batches(
-    source: Source, columns: list[str] | None, advance: Advance, place: range | None = None
+    table: Table, columns: list[str] | None, advance: Advance, place: range | None = None
 ) -> Iterator[pl.DataFrame]:
     """The rows of a parquet file, with the columns that may hold text. Its bytes on disk count as
-    read with its rows.
-
-    A compressed file is unpacked to a temporary file first, because parquet is read from its end.
-    An object is copied to one: polars could read it where it is, but would look for keys of its
-    own, in other places. So is a file whose path is not Unicode, which polars cannot open.
-    """
-    is_unicode = source.location == source.location.encode("utf-8", "replace").decode()
-    if source.compression is None and is_unicode and not is_url(source.location):
-        with opened(source):
-            yield from _table(source.location, source, columns, advance, place)
-    elif source.compression is None:
-        with _copying:
-            copy = _copy(source)
-        yield from _table(copy.path, source, columns, advance, place)
-    else:
-        unpacked = _Unpacked(source)
-        yield from _table(unpacked.path, source, columns, advance, place)
-
-
-class _Unpacked:
-    """A temporary file with the decompressed bytes of a source, which goes with this object."""
-
-    def __init__(self, source: Source):
-        stack = contextlib.ExitStack()
-        weakref.finalize(self, stack.close)  # also at the end of the process
-        path = stack.enter_context(temporary_folder()) / "table.parquet"
-        self.path = str(path)
-        with naming(path), path.open("wb") as file:
-            file.writelines(blocks(source))
-
-
-_copying = threading.Lock()
-
-
-@functools.lru_cache(maxsize=2)
-def _copy(source: Source) -> _Unpacked:
-    """The copy that this process has of an object or file. There may be two of them: that of the
-    one which workers read, and that of the next one, which is being cut."""
-    return _Unpacked(source)
+    read with its rows."""
+    is_copy = table.path != table.source.location
+    with contextlib.nullcontext() if is_copy else opened(table.source):
+        yield from _read_table(table, columns, advance, place)
 
 
 _TOO_LONG = "\0too long"
@@ -336,29 +336,26 @@ _TOO_LONG = "\0too long"
 name."""
 
 
-def _table(
-    path: str,
-    source: Source,
-    columns: list[str] | None,
-    advance: Advance,
-    place: range | None,
+def _read_table(
+    table: Table, columns: list[str] | None, advance: Advance, place: range | None
 ) -> Iterator[pl.DataFrame]:
     """The rows of a parquet file, or those at `place`, PARQUET_ROWS at a time. Read as one stream,
     polars would hold as many rows as it decodes before they are taken."""
+    source = table.source
     rows = PARQUET_ROWS
     try:
-        table = pl.scan_parquet(path, glob=False)
-        schema = table.collect_schema()
+        frame = pl.scan_parquet(table.path, glob=False)
+        schema = frame.collect_schema()
         wanted = [name for name in schema if name in (KEYS if columns is None else columns)]
         if not wanted:
             raise no_text(source.location, schema.names(), columns)
         if place is None:
-            place = range(table.select(pl.len()).collect().item())
+            place = range(frame.select(pl.len()).collect().item())
         begin, end = place.start, place.stop
-        table = table.select(_bounded(wanted, schema))
+        frame = frame.select(_bounded(wanted, schema))
         while begin < end:
             many = min(rows, end - begin)
-            found = table.slice(begin, many).collect()
+            found = frame.slice(begin, many).collect()
             for part in found.iter_slices(PARQUET_ROWS):
                 done = begin + len(part)
                 advance(source.size * done // end - source.size * begin // end)
@@ -445,7 +442,7 @@ def texts(
     `tally`."""
     read = FORMATS[source.format].read
     if read is None:
-        found = read_parquet(source, params, tally, advance)
+        found = read_parquet(Table(source), params, tally, advance)
     else:
         found = read(read_utf8(source, tally, advance), source, params, tally, Ends())
     return without_damage(found, tally)
