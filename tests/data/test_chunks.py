@@ -1,10 +1,13 @@
 """Chunks only divide the work: the texts do not depend on them."""
 
 import contextlib
+import gzip
 import itertools
 import json
+import math
 import re
 import tracemalloc
+import zipfile
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -21,6 +24,7 @@ from tokenmill.core.errors import UserError
 from tokenmill.data import chunks as chunks_module
 from tokenmill.data import encoding, json_records, readers, sources
 from tokenmill.data.chunks import Chunk, Planner
+from tokenmill.data.clean import clean
 from tokenmill.data.csv_records import cut_csv
 from tokenmill.data.encoding import DAMAGE
 from tokenmill.data.json_records import (
@@ -34,6 +38,7 @@ from tokenmill.data.readers import FORMATS
 from tokenmill.data.readers import texts as whole_texts
 from tokenmill.data.report import Tally
 from tokenmill.data.sources import MAX_RECORD_BYTES, Advance, Ends, Part, Source, find_sources
+from tokenmill.executor import ThreadExecutor
 from tokenmill.formats.chat import TURN_TOKENS
 from tokenmill.formats.metrics import Example
 
@@ -92,7 +97,7 @@ def test_an_archive_comes_in_blocks_of_whole_lines(tmp_path_factory, texts, size
     path.write_bytes(zstandard.compress(json_lines(texts)))
     found, kinds, _ = read(path, size)
     assert found == [(text, "a.jsonl.zst") for text in texts]
-    assert set(kinds) == {"_read_part"}
+    assert set(kinds) == {"_read_parts"}
 
 
 @given(
@@ -334,7 +339,7 @@ def test_files_of_every_kind_keep_their_order(tmp_path):
     found, kinds, tally = read(tmp_path, 100)
     assert found == expected
     assert [text for text, _ in found][:3] == ["a1", "a2", "b0"]
-    assert set(kinds) == {"_read_files", "_read_range", "_read_part", "_counted"}
+    assert set(kinds) == {"_read_files", "_read_range", "_read_parts", "_counted"}
     assert tally.dropped == {"invalid_record": 1}
     assert tally.examples == {"invalid_record": [Example(text="none", source="")]}
 
@@ -368,6 +373,37 @@ def test_many_small_files_in_few_chunks(tmp_path):
     found, kinds, _ = read(tmp_path, 8 << 20)
     assert [text for text, _ in found] == [str(i) for i in range(3000)]
     assert kinds == ["_read_files"] * 3
+
+
+def test_many_small_archives_in_few_chunks(tmp_path):
+    with zipfile.ZipFile(tmp_path / "a.zip", "w") as archive:
+        for i in range(1500):
+            archive.writestr(f"{i:04}.txt", str(i))
+    for i in range(1500, 2100):
+        (tmp_path / f"{i}.jsonl.gz").write_bytes(gzip.compress(json_lines([str(i)])))
+    (tmp_path / "empty.jsonl.gz").write_bytes(gzip.compress(b""))
+    found, kinds, _ = read(tmp_path, 8 << 20)
+    assert sorted(text for text, _ in found) == sorted(str(i) for i in range(2100))
+    assert kinds == ["_read_parts"] * 3
+    assert len(planned(tmp_path, 400)) == math.ceil((4890 + 4200) / 400), "their bytes fill chunks"
+
+
+def test_an_empty_archive_of_lines_is_no_chunk(tmp_path):
+    (tmp_path / "a.jsonl.gz").write_bytes(gzip.compress(b""))
+    assert planned(tmp_path, 100) == []
+
+
+def test_the_error_of_the_first_file_is_raised(tmp_path):
+    """Whether it is found where the files are cut or where they are read."""
+    raw = tmp_path / "raw"
+    raw.mkdir()
+    broken, no_json = gzip.compress(b'"a"\n' * 99)[:-9], gzip.compress(b"a\nb\n")
+    for number, data in enumerate([broken, no_json, broken]):
+        (raw / f"{number}.jsonl.gz").write_bytes(data)
+    for first in range(3):
+        with pytest.raises(UserError, match=rf"{first}\.jsonl\.gz"), ThreadExecutor() as executor:
+            clean(raw=raw, out=tmp_path / "out", params=parameters(), executor=executor)
+        (raw / f"{first}.jsonl.gz").unlink()
 
 
 ENCODED = {

@@ -13,7 +13,7 @@ import itertools
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
-from typing import TypeAlias
+from typing import TypeAlias, TypeVar
 
 import polars as pl
 
@@ -36,7 +36,7 @@ CHUNK_TEXTS = 1 << 16
 """The most texts of a chunk whose texts the caller reads."""
 
 CHUNK_FILES = 1024
-"""The most small files of a chunk."""
+"""The most small files of a chunk, or parts of files."""
 
 POLARS_BYTES = 4 * CHUNK_BYTES
 """A chunk of more bytes than this, which long lines can cause, is read line by line to bound
@@ -45,13 +45,17 @@ memory."""
 Texts: TypeAlias = tuple[pl.Series, pl.Series]
 """The texts (String), and for each text the name of the file that it comes from."""
 
+Read: TypeAlias = Callable[[CleanParams, Tally], Texts]
+"""A function that reads texts. It can be pickled."""
+
+Item = TypeVar("Item")
+
 
 @dataclass(frozen=True)
 class Chunk:
     """A part of the input that a worker reads."""
 
-    read: Callable[[CleanParams, Tally], Texts]
-    """The function that reads its texts. It can be pickled."""
+    read: Read
     size: int = 0
     """Bytes on disk that count as read when the chunk is done; 0 if the caller has read them
     already."""
@@ -82,16 +86,8 @@ class Planner:
         return self._row_ranges if is_large else self._texts
 
     def _small_files(self, sources: Iterable[Source]) -> Iterator[Chunk]:
-        group: list[Source] = []
-        size = 0
-        for source in sources:
-            if group and (size + source.size > CHUNK_BYTES or len(group) == CHUNK_FILES):
-                yield Chunk(partial(_read_files, group), size)
-                group = []
-                size = 0
-            group.append(source)
-            size += source.size
-        yield Chunk(partial(_read_files, group), size)
+        for group, size in _grouped((source, source.size) for source in sources):
+            yield Chunk(partial(_read_files, group), size)
 
     def _line_ranges(self, sources: Iterable[Source]) -> Iterator[Chunk]:
         for source in sources:
@@ -100,6 +96,11 @@ class Planner:
                 yield Chunk(partial(_read_range, source, begin, size), size)
 
     def _parts(self, sources: Iterable[Source]) -> Iterator[Chunk]:
+        for group, _ in _grouped(self._cut(sources)):
+            yield Chunk(partial(_read_parts, group))
+
+    def _cut(self, sources: Iterable[Source]) -> Iterator[tuple[Read, int]]:
+        """Each part of the files, and its bytes."""
         for source in sources:
             cut = FORMATS[source.format].cut
             assert cut is not None
@@ -108,13 +109,14 @@ class Planner:
             begin = 0 if source.compression else mark_bytes(source)
             for number, part in enumerate(cut(stream, source, self._params, CHUNK_BYTES)):
                 place = None
+                size = sum(map(len, part.blocks))
                 # Until another encoding is found, the file has the bytes of the parts
                 if source.compression is None and not tally.encodings:
-                    place = range(begin, begin + sum(map(len, part.blocks)))
+                    place = range(begin, begin + size)
                     begin = place.stop
                 given = part._replace(blocks=[]) if place else part
                 counts = {"first": number == 0, "encodings": tally.encodings}
-                yield Chunk(partial(_read_part, source, given, place, **counts))
+                yield partial(_read_part, source, given, place, **counts), size
 
     def _row_ranges(self, sources: Iterable[Source]) -> Iterator[Chunk]:
         for table in map(Table, sources):
@@ -133,6 +135,28 @@ class Planner:
                     yield Chunk(partial(_counted, _columns(found), tally.take()))
                     chars = 0
         yield Chunk(partial(_counted, _columns(found), tally))
+
+
+def _grouped(items: Iterable[tuple[Item, int]]) -> Iterator[tuple[list[Item], int]]:
+    """Items that follow each other, each given with its bytes: as many as fill a chunk, and their
+    bytes. An error of `items` is raised after the items before it."""
+    group: list[Item] = []
+    held = 0
+    failure = None
+    try:
+        for item, size in items:
+            if group and (held + size > CHUNK_BYTES or len(group) == CHUNK_FILES):
+                yield group, held
+                group = []
+                held = 0
+            group.append(item)
+            held += size
+    except Exception as error:
+        failure = error
+    if group:
+        yield group, held
+    if failure:
+        raise failure
 
 
 def _read_files(sources: list[Source], params: CleanParams, tally: Tally) -> Texts:
@@ -166,6 +190,12 @@ def _range_blocks(source: Source, begin: int, size: int) -> Iterator[bytes]:
             block = file.read(BLOCK_BYTES)
             block = block[: block.find(b"\n") + 1] or block
         yield block
+
+
+def _read_parts(parts: list[Read], params: CleanParams, tally: Tally) -> Texts:
+    """The texts of parts of files, one part after the other."""
+    texts, names = zip(*(read(params, tally) for read in parts), strict=True)
+    return pl.concat(texts, rechunk=True), pl.concat(names, rechunk=True)
 
 
 def _read_part(
