@@ -313,15 +313,13 @@ def _split_rules(clean: Path, method: SplitMethod, val_fraction: float) -> list[
     Shakespeare and 0.1 this is nanoGPT's split.
     """
     chars = [totals.chars for totals in shards.shard_totals(clean)]
-    if method in ("names", "hash"):
-        return [SplitRule(method, val_fraction)] * len(chars)
     edge = int(sum(chars) * (1 - val_fraction))
-    if not 0 < edge < sum(chars):
+    if method in ("ends", "tail") and not 0 < edge < sum(chars):
         raise UserError(
             f"tokenize.val_fraction ({val_fraction}) cuts {sum(chars):,} characters at {edge:,} "
             "and leaves one split empty; change it, or give the pipeline more text."
         )
-    if method == "ends":
+    if method != "tail":
         return [SplitRule(method, val_fraction)] * len(chars)
     starts = itertools.accumulate(chars, initial=0)
     return [

@@ -71,7 +71,8 @@ class Place:
 def _places(metadata: TokenMetadata, packed: Path, manifest: Manifest | None) -> Iterator[Place]:
     starts = (0, 0)
     for shard in metadata.shards:
-        file = ShardFile(packed / shard.name, manifest.store if manifest else None, shard)
+        path = packed / shard.name
+        file = ShardFile(path, manifest.store, shard) if manifest else ShardFile(path)
         yield Place(file, shard, starts)
         starts = (starts[0] + shard.train.tokens, starts[1] + shard.val.tokens)
 
