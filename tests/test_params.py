@@ -224,6 +224,13 @@ def test_exponents_are_numbers_as_dvc_reads_them(tmp_path: Path, written: str):
     assert check_all(path).train.learning_rate == 0.0006
 
 
+@pytest.mark.parametrize("text", ["model:\t1", "model: {a: 1}\x85train: 2"])
+def test_what_dvc_takes_for_a_space_or_a_line_is_one(tmp_path: Path, text: str):
+    path = tmp_path / "params.yaml"
+    path.write_text(text, encoding="utf-8")
+    assert read_yaml(path) == load_yaml(str(path))
+
+
 def test_a_version_of_yaml_changes_no_value(tmp_path: Path):
     path = tmp_path / "params.yaml"
     path.write_text("%YAML 1.1\n---\nmodel:\n  n_layer: 010\ntrain: yes\n")
@@ -324,8 +331,9 @@ def test_rotary_positions_need_pairs_of_features(write: Write):
         "model: &model [*model]",
         f"model: {'9' * 10_000}",
         "train: 2020-13-45",
+        "- " * 200_000,
     ],
-    ids=["laughs", "itself", "a long number", "an impossible date"],
+    ids=["laughs", "itself", "a long number", "an impossible date", "a depth that ends C"],
 )
 def test_yaml_that_cannot_be_held_is_refused(tmp_path: Path, text: str):
     (tmp_path / "params.yaml").write_text(text)
