@@ -10,7 +10,7 @@ from tests.runs.locks import write_lock
 from tokenmill import git
 from tokenmill.core.errors import UserError
 from tokenmill.core.files import write_json
-from tokenmill.runs.dvc_lock import Lock, false_parameters, read_own_evaluation, trained_with
+from tokenmill.runs.dvc_lock import Lock, false_parameters, read_own_evaluation
 
 
 @pytest.mark.parametrize(
@@ -34,14 +34,9 @@ def test_a_result_of_an_earlier_output_is_known(
     assert (lock.is_evaluated, lock.is_of_text, is_finetuned) == expected
 
 
-def test_code_is_left_out(tmp_path: Path):
-    """A stage may have read nothing else."""
-    code = "    - path: src/a.py\n      hash: md5\n      md5: a\n      size: 1\n"
-    outs = "    outs:\n    - path: data\n      hash: md5\n      md5: b\n      size: 1\n"
-    lock = Lock.parse(f"stages:\n  sample:\n    deps:\n{code}{outs}", tmp_path)
-    assert (lock.read_by, lock.outputs) == ({}, {"data": "b"})
-    with pytest.raises(UserError, match=r"dvc\.lock .*\(line 8\)"):
-        Lock.parse(f"stages:\n  sample:\n    deps:\n{code}<<<<<<< HEAD\n{outs}", "dvc.lock")
+def test_a_merge_in_it_is_named_with_its_line():
+    with pytest.raises(UserError, match=r"dvc\.lock .*\(line 3\)"):
+        Lock.parse("stages:\n  sample:\n<<<<<<< HEAD\n    outs: []\n", "dvc.lock")
 
 
 @pytest.mark.parametrize("name", ["train", "eval"])
@@ -107,7 +102,7 @@ def test_the_model_must_be_that_of_the_parameters(
     write_json(tmp_path / "reports/evaluation.json", evaluation(2).model_dump())
     write_json(tmp_path / "models/gpt/manifest.json", manifest)
     write_lock(tmp_path)
-    recorded = trained_with((tmp_path / "dvc.lock").read_text())
+    recorded = Lock.read(tmp_path).trained_with
     assert false_parameters(manifest, recorded) == false
     assert not false_parameters(manifest, dict.fromkeys(recorded, "auto"))
     if not false:

@@ -62,12 +62,6 @@ FINETUNED_METRICS = {
 COLUMNS = ["run", "rev", "created", "state", "changed", "text", *SHOWN_METRICS, *FINETUNED_METRICS]
 COLUMNS += ["seconds", "units", "money", "currency", "tokens_per_second"]
 
-IN_LOCK = re.compile(
-    rf"path: ({paths.MODEL}|{paths.FINETUNED}|{paths.TOKENS}|{paths.PACKED}|{paths.CLEAN}|"
-    rf"{paths.TOKENIZER.parent})\n(?: +hash: md5\n)? +md5: (\S+)"
-)
-"""Matches what a stage in dvc.lock reads or writes of models and their text, with its hash."""
-
 FINGERPRINT = re.compile(r"\w[\w-]*")
 """Matches the fingerprint of a run. The fingerprint becomes a part of a path, so nothing else may
 pass."""
@@ -258,27 +252,22 @@ def of_own_model(entry: dict[str, Any], root: Path) -> dict[str, Any]:
     """An entry of DVC with the model that `train` wrote last, where DVC shows what a later stage
     read, and without what was measured of another one: of a model of another text, or trained with
     other parameters than the entry's."""
-    from tokenmill.runs.dvc_lock import LOCK, Lock, is_of_raw, lock_text, trained_with
+    from tokenmill.runs.dvc_lock import Lock
 
     rev = None if entry["rev"] == "workspace" else entry["rev"]
-    content = lock_text(root, rev)
-    methods = re.findall(r"\w+", str(entry.get("finetune.methods", "")))
     try:
-        trained = trained_with(content)
-        is_other = any(entry.get(name, "None") != _shown(value) for name, value in trained.items())
-        raw = entry.get("data.raw")  # None while DVC sets an experiment up
-        if is_other or (raw is not None and not is_of_raw(content, str(raw), root)):
-            entry = _without(entry, SHOWN_METRICS.values())
-        hashes = set(IN_LOCK.findall(content))
-        # One hash of each: the whole is slow to read, and only it has the metrics of fine-tuning
-        if not methods and len(hashes) == len(dict(hashes)):
-            return entry | dict(hashes)
-        lock = Lock.parse(content, LOCK)
+        lock = Lock.read(root, rev)
     except UserError:  # what DVC itself shows of it then is little
         return entry
+    is_other = any(
+        entry.get(name, "None") != _shown(value) for name, value in lock.trained_with.items()
+    )
+    raw = entry.get("data.raw")  # None while DVC sets an experiment up
+    is_of_raw = raw is None or lock.is_of_raw(str(raw), root)
     left_out = set() if lock.is_evaluated else set(EVALUATED)
-    left_out |= set() if lock.is_of_text else set(SHOWN_METRICS.values())
-    for method in methods:
+    if is_other or not (is_of_raw and lock.is_of_text):
+        left_out |= set(SHOWN_METRICS.values())
+    for method in re.findall(r"\w+", str(entry.get("finetune.methods", ""))):
         is_of_method = lock.is_finetuned(method, root, rev)
         left_out |= set() if is_of_method else set(FINETUNED_METRICS.values())
     model = paths.MODEL.as_posix()

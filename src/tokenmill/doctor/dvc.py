@@ -39,7 +39,7 @@ from tokenmill.doctor.environment import (
     unmerged,
     warning,
 )
-from tokenmill.runs.dvc_lock import TRAIN_AGAIN, falsely_recorded, lock_text, own_manifest
+from tokenmill.runs.dvc_lock import TRAIN_AGAIN, Lock, falsely_recorded, own_manifest
 from tokenmill.runs.under_way import unfinished
 
 REMOTE_TIMEOUT = 10.0
@@ -332,7 +332,7 @@ def check_model(project: Project) -> Iterator[Finding]:
     """Check that the model was trained with the parameters that dvc.lock records with it."""
     if project.pipeline is None or "train" in project.pipeline.outdated:
         return
-    if phrase := falsely_recorded(own_manifest(project.root), lock_text(project.root)):
+    if phrase := falsely_recorded(own_manifest(project.root), Lock.read(project.root)):
         yield problem("model", phrase, TRAIN_AGAIN)
 
 

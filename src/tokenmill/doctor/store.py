@@ -19,7 +19,7 @@ from tokenmill.executor import ExecutorParams
 from tokenmill.formats.records import read_record
 from tokenmill.formats.store import MANIFEST, Manifest, Store, object_name
 from tokenmill.formats.token_file import METADATA_FILE, TokenMetadata
-from tokenmill.runs.dvc_lock import LOCK, Lock, lock_text
+from tokenmill.runs.dvc_lock import LOCK, Lock
 
 FOLDERS = {paths.CLEAN: 1, paths.PACKED: 2}
 """The folders that hold a manifest if their shards are in a store, and the number of files in each
@@ -117,20 +117,19 @@ def _unread(root: Path, cache: Path) -> Iterator[str]:
         UserError: git cannot tell, or a dvc.lock is damaged.
     """
     for commit in git.execute(root, "rev-list", "--no-walk", "--all").split():
-        if text := lock_text(root, commit):
-            lock = _lock(root, commit, text)
-            listings = [
-                lock.outputs.get(folder.as_posix())
-                for folder, files in FOLDERS.items()
-                if lock.files.get(folder.as_posix(), files) == files  # else it holds the shards
-            ]
-            if not all((cache / md5[:2] / md5[2:]).exists() for md5 in filter(None, listings)):
-                yield commit
+        lock = _lock(root, commit)
+        listings = [
+            lock.outputs.get(folder.as_posix())
+            for folder, files in FOLDERS.items()
+            if lock.files.get(folder.as_posix(), files) == files  # else it holds the shards
+        ]
+        if not all((cache / md5[:2] / md5[2:]).exists() for md5 in filter(None, listings)):
+            yield commit
 
 
-def _lock(root: Path, commit: str, text: str) -> Lock:
+def _lock(root: Path, commit: str) -> Lock:
     try:
-        return Lock.parse(text, LOCK)
+        return Lock.read(root, commit)
     except UserError:
         refs = ", ".join(git.references(root, f"--points-at={commit}")) or "HEAD"
         raise UserError(

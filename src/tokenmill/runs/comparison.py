@@ -25,7 +25,6 @@ from tokenmill.runs.dvc_lock import (
     TRAIN_AGAIN,
     Lock,
     falsely_recorded,
-    lock_text,
     read_own_evaluation,
 )
 from tokenmill.runs.epoch_refs import EPOCH
@@ -354,7 +353,7 @@ def _read_run(root: Path, rev: str) -> ComparedRun:
                 f"{revision.label} has no {what}: the pipeline had not run to its "
                 f"end there; {revision.again} would."
             )
-        if phrase := falsely_recorded(revision.manifest(lock), lock_text(folder)):
+        if phrase := falsely_recorded(revision.manifest(lock), lock):
             raise UserError(
                 f"{revision.label}: {phrase}; `{revision.take} && {TRAIN_AGAIN}` trains it."
             )

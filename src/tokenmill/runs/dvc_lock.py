@@ -40,15 +40,8 @@ TO_THE_TEXT = (
 """The stages between a model and its clean text and tokenizer, each with the output that it reads
 and the stage that writes that."""
 
-TRAINED_WITH = re.compile(
-    r"^  (?:clean|tokenizer|tokenize|train):\n(?:    .*\n)*?    params:\n((?:      .*\n)+)",
-    re.MULTILINE,
-)
-"""Matches the parameters of a stage between the text and the model in a dvc.lock, as DVC writes
-it."""
-
-CLEANED = re.compile(r"^  clean:\n(?:    .*\n)*?(    deps:\n(?:    [- ].*\n)+)", re.MULTILINE)
-"""Matches what the stage `clean` read in a dvc.lock, as DVC writes it."""
+TO_THE_MODEL = ("clean", "tokenizer", "tokenize", "train")
+"""The stages with parameters between the raw text and a model."""
 
 TRAIN_AGAIN = "dvc repro -sf train && dvc repro"
 """The command that trains the model that params.yaml asks for, whatever dvc.lock says."""
@@ -57,13 +50,10 @@ HASH = re.compile("[0-9a-f]{32}")
 """Matches the hash of a file in DVC's cache. The hash becomes a part of a path, so nothing else may
 pass."""
 
-CODE = re.compile(r"^    - path: (?:src|stages)/.*\n(?:      .*\n)+", re.MULTILINE)
-"""Matches a file of code in a dvc.lock, as DVC writes it. They are two thirds of it."""
-
 
 @dataclass(frozen=True)
 class Lock:
-    """The hashes in a dvc.lock, without those of code, which take long to read."""
+    """What a dvc.lock records."""
 
     written: Mapping[tuple[str, str], str | None]
     """The hash of every output, by the name of its stage and its path."""
@@ -71,36 +61,36 @@ class Lock:
     """The hash of what a stage read when it ran last, by its name and the path."""
     files: Mapping[str, int]
     """The number of files in every output that is a folder, by its path."""
+    trained_with: Mapping[str, Any]
+    """The parameters with which the stages from the text to the model ran last, by their dotted
+    names."""
 
     @classmethod
-    def read(cls, root: Path) -> "Lock":
-        """Read the file in `root`. Without it nothing is recorded."""
-        text = lock_text(root)
-        return cls.parse(text, root / LOCK) if text else cls({}, {}, {})
+    def read(cls, root: Path, rev: str | None = None) -> "Lock":
+        """Read the file in the workspace of `root` or at a revision. Without it nothing is
+        recorded."""
+        text = utf8_text(_content(root, LOCK, rev), root / LOCK)
+        return cls.parse(text, root / LOCK) if text else cls({}, {}, {}, {})
 
     @classmethod
     def parse(cls, text: str, source: object) -> "Lock":
         """The same from the text of the file; error messages call it `source`."""
         try:
-            # Empty lines, so that an error names the right one
-            short = CODE.sub(lambda found: "\n" * found[0].count("\n"), text)
-            content = parse_yaml(short.encode(), source, ["stages"])
-            stages = content["stages"].items()
+            stages = parse_yaml(text.encode(), source, ["stages"])["stages"]
             outs, deps = (
-                {
-                    (name, each["path"]): each.get("md5")
-                    for name, stage in stages
-                    for each in stage.get(kind) or []
-                }
+                [(name, each) for name, stage in stages.items() for each in stage.get(kind) or []]
                 for kind in ("outs", "deps")
             )
-            files = {
-                each["path"]: each["nfiles"]
-                for _, stage in stages
-                for each in stage.get("outs", [])
-                if "nfiles" in each
-            }
-            return cls(outs, deps, files)
+            sections = [
+                stages.get(name, {}).get("params", {}).get(PARAMS_FILE.name) or {}
+                for name in TO_THE_MODEL
+            ]
+            return cls(
+                {(name, each["path"]): each.get("md5") for name, each in outs},
+                {(name, each["path"]): each.get("md5") for name, each in deps},
+                {each["path"]: each["nfiles"] for _, each in outs if "nfiles" in each},
+                {name: value for section in sections for name, value in dotted(section)},
+            )
         except (LookupError, AttributeError, TypeError):
             raise UserError(
                 f"{source} is damaged; `git checkout {LOCK}` brings back the last commit's."
@@ -128,6 +118,12 @@ class Lock:
         """Whether the model was trained on the clean text, as the tokenizer encodes it."""
         return all(self.has_read(*one) for one in TO_THE_TEXT)
 
+    def is_of_raw(self, raw: str, root: Path) -> bool:
+        """Whether `clean` ran last on what `data.raw` names in the project at `root`. What is not
+        recorded counts so."""
+        read = {os.path.realpath(root / path) for stage, path in self.read_by if stage == "clean"}
+        return not read or os.path.realpath(root / raw) in read
+
     def is_finetuned(self, method: str, root: Path, rev: str | None = None) -> bool:
         """Whether the metrics of fine-tuning, in the workspace of `root` or at a revision, are of a
         model that this method made from the model.
@@ -149,11 +145,6 @@ class Lock:
         )
 
 
-def lock_text(root: Path, rev: str | None = None) -> str:
-    """The text of dvc.lock in the workspace or at a revision; empty where there is none."""
-    return utf8_text(_content(root, LOCK, rev), root / LOCK)
-
-
 def _content(root: Path, file: Path, rev: str | None) -> bytes:
     """A file in the workspace or at a revision; empty where there is none."""
     if rev is not None:
@@ -163,27 +154,6 @@ def _content(root: Path, file: Path, rev: str | None) -> bytes:
 
 def _md5(content: bytes) -> str:
     return hashlib.md5(content, usedforsecurity=False).hexdigest()
-
-
-def trained_with(text: str) -> dict[str, Any]:
-    """The parameters with which the stages from the text to the model ran last, by their dotted
-    names, from the text of a dvc.lock; empty if it does not say. Nothing else of it is read, which
-    takes long."""
-    sections = (parse_yaml(found.encode(), LOCK) for found in TRAINED_WITH.findall(text))
-    return {
-        name: value
-        for files in sections
-        for name, value in dotted(files.get(PARAMS_FILE.name) or {})
-    }
-
-
-def is_of_raw(text: str, raw: str, root: Path) -> bool:
-    """Whether the text of a dvc.lock says that `clean` ran last on what `data.raw` names in the
-    project at `root`. What is not recorded counts so."""
-    found = CLEANED.search(text)
-    deps = parse_yaml(found[1].encode(), LOCK)["deps"] if found else []
-    read = {os.path.realpath(root / each["path"]) for each in deps}
-    return not read or os.path.realpath(root / raw) in read
 
 
 def false_parameters(manifest: Mapping[str, Any], recorded: Mapping[str, Any]) -> list[str]:
@@ -198,10 +168,10 @@ def false_parameters(manifest: Mapping[str, Any], recorded: Mapping[str, Any]) -
     ]
 
 
-def falsely_recorded(manifest: Mapping[str, Any], text: str) -> str:
+def falsely_recorded(manifest: Mapping[str, Any], lock: Lock) -> str:
     """A phrase about the parameters with which a model was not trained, by its manifest, although
-    the text of a dvc.lock says so; empty if there are none."""
-    names = false_parameters(manifest, trained_with(text))
+    dvc.lock says so; empty if there are none."""
+    names = false_parameters(manifest, lock.trained_with)
     if not names:
         return ""
     return (
@@ -258,6 +228,6 @@ def read_own_evaluation(root: Path) -> Evaluation:
             "`dvc checkout` brings the one that dvc.lock records; if that is here, `dvc repro` "
             "makes the metrics of params.yaml."
         )
-    if phrase := falsely_recorded(own_manifest(root), lock_text(root)):
+    if phrase := falsely_recorded(own_manifest(root), lock):
         raise UserError(f"{phrase}; `{TRAIN_AGAIN}` trains it again.")
     return evaluation
