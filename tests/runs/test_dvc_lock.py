@@ -10,7 +10,7 @@ from tests.runs.locks import write_lock
 from tokenmill import git
 from tokenmill.core.errors import UserError
 from tokenmill.core.files import write_json
-from tokenmill.runs.dvc_lock import Lock, false_parameters, read_own_evaluation
+from tokenmill.runs.dvc_lock import Lock, false_parameters, listed, read_own_evaluation
 
 
 @pytest.mark.parametrize(
@@ -37,6 +37,17 @@ def test_a_result_of_an_earlier_output_is_known(
 def test_a_merge_in_it_is_named_with_its_line():
     with pytest.raises(UserError, match=r"dvc\.lock .*\(line 3\)"):
         Lock.parse("stages:\n  sample:\n<<<<<<< HEAD\n    outs: []\n", "dvc.lock")
+
+
+def test_a_listed_hash_leads_nowhere_else(tmp_path: Path):
+    listing = tmp_path / "listing"
+    md5 = "0" * 32
+    write_json(listing, [{"relpath": "a", "md5": md5}, {"relpath": "b", "etag": "1"}])
+    assert listed(listing) == {"a": md5}
+    for other in ("/etc/passwd", f"../{md5}", f"{md5}\n"):
+        write_json(listing, [{"relpath": "a", "md5": other}])
+        with pytest.raises(UserError, match=r"listing is damaged .*--deep"):
+            listed(listing)
 
 
 @pytest.mark.parametrize("name", ["train", "eval"])

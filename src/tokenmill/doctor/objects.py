@@ -26,7 +26,6 @@ from dvc.repo import Repo
 from dvc_data.hashfile.hash_info import HashInfo
 from dvc_data.hashfile.tree import Tree
 from dvc_objects.fs.local import LocalFileSystem
-from pydantic import BaseModel
 
 from tokenmill.core.errors import UserError
 from tokenmill.core.files import open_regular
@@ -34,7 +33,7 @@ from tokenmill.display import Progress
 from tokenmill.doctor.dvc import REMOTE_TIMEOUT, with_timeout
 from tokenmill.doctor.environment import Finding, Project, check_running, ok, problem, warning
 from tokenmill.executor import ThreadExecutor
-from tokenmill.formats.records import read_record
+from tokenmill.runs.dvc_lock import listed
 from tokenmill.words.units import size
 
 BLOCK = 1 << 20
@@ -48,13 +47,6 @@ FOLDER = ".dir"
 
 OBJECT = re.compile(r"[0-9a-f]{32}(\.dir)?")
 """Matches the name of an object in DVC's cache: the MD5 of its content."""
-
-
-class Entry(BaseModel):
-    """A file in the list of a folder."""
-
-    relpath: str
-    md5: str
 
 
 Digests = Mapping[Path, str | None]
@@ -150,8 +142,7 @@ def _listed(folder: Path, path: Path) -> dict[Path, str]:
     """The files that a folder's object lists; none if it is damaged."""
     if _md5(path) != path.parent.name + path.name.removesuffix(FOLDER):
         return {}
-    entries = read_record(path, list[Entry], way_out="remove it")
-    return {folder / entry.relpath: entry.md5 for entry in entries}
+    return {folder / name: md5 for name, md5 in listed(path).items()}
 
 
 def _findings(

@@ -9,7 +9,6 @@ from pathlib import Path
 
 from dvc.repo import Repo
 from dvc.scm import NoSCM
-from pydantic import BaseModel
 
 from tokenmill import git
 from tokenmill.core import paths
@@ -19,7 +18,7 @@ from tokenmill.executor import ExecutorParams
 from tokenmill.formats.records import read_record
 from tokenmill.formats.store import MANIFEST, Manifest, Store, object_name
 from tokenmill.formats.token_file import METADATA_FILE, TokenMetadata
-from tokenmill.runs.dvc_lock import LOCK, Lock
+from tokenmill.runs.dvc_lock import LOCK, Lock, listed
 
 FOLDERS = {paths.CLEAN: 1, paths.PACKED: 2}
 """The folders that hold a manifest if their shards are in a store, and the number of files in each
@@ -33,14 +32,6 @@ class Params(Section):
     """The section of params.yaml that names the store."""
 
     runtime: ExecutorParams
-
-
-class Entry(BaseModel):
-    """A file in DVC's list of a folder."""
-
-    relpath: str
-    md5: str | None = None
-    """None for an object in S3, of which DVC records the ETag."""
 
 
 @dataclass(frozen=True)
@@ -142,8 +133,7 @@ def _lock(root: Path, commit: str) -> Lock:
 def _cached(cache: Path) -> Iterator[tuple[Path, Path | None]]:
     """The manifests in DVC's cache, each with the metadata of its folder."""
     for listing in sorted(cache.glob("[0-9a-f][0-9a-f]/*.dir")):
-        entries = read_record(listing, list[Entry], way_out=paths.DEEP)
-        hashes = {entry.relpath: entry.md5 for entry in entries if entry.md5}
+        hashes = listed(listing)
         if hashes.keys() not in ({MANIFEST}, {MANIFEST, METADATA_FILE}):
             continue
         found = {name: cache / md5[:2] / md5[2:] for name, md5 in hashes.items()}

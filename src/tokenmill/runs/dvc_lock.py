@@ -11,11 +11,12 @@ stand in params.yaml then. What the model was trained with, its manifest says.
 import contextlib
 import hashlib
 import os
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
+
+from pydantic import BaseModel, Field
 
 from tokenmill import git
 from tokenmill.core import paths
@@ -45,10 +46,6 @@ TO_THE_MODEL = ("clean", "tokenizer", "tokenize", "train")
 
 TRAIN_AGAIN = "dvc repro -sf train && dvc repro"
 """The command that trains the model that params.yaml asks for, whatever dvc.lock says."""
-
-HASH = re.compile("[0-9a-f]{32}")
-"""Matches the hash of a file in DVC's cache. The hash becomes a part of a path, so nothing else may
-pass."""
 
 
 @dataclass(frozen=True)
@@ -186,16 +183,31 @@ def own_manifest(root: Path) -> dict[str, Any]:
     return read_record(file, dict[str, Any]) if file.exists() else {}
 
 
+class _Listed(BaseModel):
+    """A file in DVC's list of a folder."""
+
+    relpath: str
+    # It becomes a part of a path, so nothing else may pass
+    md5: Annotated[str, Field(pattern="^[0-9a-f]{32}$")] | None = None
+
+
+def listed(path: Path) -> dict[str, str]:
+    """The MD5 of each file that an object of DVC's cache lists for a folder, by its path in that
+    folder. Objects in S3, of which DVC records the ETag, have none.
+
+    Raises:
+        UserError: the object is missing or damaged.
+    """
+    files = read_record(path, list[_Listed], way_out=paths.DEEP)
+    return {file.relpath: file.md5 for file in files if file.md5}
+
+
 def cached_manifest(repo: "Repo", model: str) -> dict[str, Any]:
     """The manifest of the model with this hash, unchecked; empty if DVC's cache does not have
     it."""
     cached = repo.cache.local.oid_to_path
-    unknown = "the run is not known"
     with contextlib.suppress(OSError, UserError, KeyError):
-        files = read_record(Path(cached(model)), list[dict[str, Any]], way_out=unknown)
-        hashes = {file["relpath"]: str(file["md5"]) for file in files}
-        if HASH.fullmatch(hashes[MANIFEST]):
-            return read_record(Path(cached(hashes[MANIFEST])), dict[str, Any], way_out=unknown)
+        return read_record(Path(cached(listed(Path(cached(model)))[MANIFEST])), dict[str, Any])
     return {}
 
 
