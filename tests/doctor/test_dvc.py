@@ -129,6 +129,13 @@ class TestRemote:
         assert self.check(repository, str(tmp_path / "a/b")).level == "ok"
         assert not (tmp_path / "a").exists()
 
+    def test_folder_may_have_a_mark_of_addresses_in_its_name(
+        self, repository: Repository, tmp_path: Path
+    ):
+        (folder := tmp_path / "drive #1?").mkdir()
+        expected = Finding("ok", "remote", f"beside, {folder}")
+        assert self.check(repository, str(folder)) == expected
+
     def test_folder_below_a_file_is_a_problem(self, repository: Repository, tmp_path: Path):
         (tmp_path / "file").touch()
         finding = self.check(repository, str(tmp_path / "file/remote"))

@@ -27,7 +27,7 @@ from tokenmill import git
 from tokenmill.core import paths
 from tokenmill.core.errors import first_line
 from tokenmill.core.files import DISK_FULL, DVC_OBJECT
-from tokenmill.core.params import PARAMS_FILE
+from tokenmill.core.params import PARAMS_FILE, is_url
 from tokenmill.doctor.environment import (
     KEEP_ONE_SIDE,
     Finding,
@@ -239,10 +239,13 @@ def check_remote(project: Project) -> Iterator[Finding]:
             f"{name} is the default, but the remotes are: {names}",
             "dvc remote default NAME",
         )
-    elif urlparse(url := str(config["remote"][name]["url"])).scheme in ("", "file"):
-        yield _folder_remote(name, Path(urlparse(url).path))
     else:
-        yield _server_remote(project.repo, name, url)
+        url = str(config["remote"][name]["url"])
+        place = url.removeprefix("file://")
+        if is_url(place):
+            yield _server_remote(project.repo, name, url)
+        else:
+            yield _folder_remote(name, Path(place))
 
 
 def _folder_remote(name: str, folder: Path) -> Finding:
