@@ -125,12 +125,12 @@ def _shards(sizes: dict[str, int]) -> str:
 
 
 def _findings(root: Path, *, deep: bool) -> Iterator["Finding"]:
-    """Limits first: below some of them nothing else can be imported."""
+    """Limits first: in too little address space nothing else can be imported."""
     from tokenmill.doctor.limits import check_limits
+    from tokenmill.process import narrow_address_space
 
-    limits = list(check_limits(root))
-    yield from limits
-    if not any(finding.fix == "ulimit -v unlimited" for finding in limits):
+    yield from check_limits(root)
+    if not narrow_address_space():
         from tokenmill.doctor.checks import run_checks
 
         yield from run_checks(root, deep=deep)
