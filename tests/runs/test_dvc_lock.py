@@ -36,7 +36,7 @@ def test_a_result_of_an_earlier_output_is_known(
 
 def test_a_merge_in_it_is_named_with_its_line():
     with pytest.raises(UserError, match=r"dvc\.lock .*\(line 3\)"):
-        Lock.parse("stages:\n  sample:\n<<<<<<< HEAD\n    outs: []\n", "dvc.lock")
+        Lock.parse(b"stages:\n  sample:\n<<<<<<< HEAD\n    outs: []\n", "dvc.lock")
 
 
 def test_a_listed_hash_leads_nowhere_else(tmp_path: Path):

@@ -81,9 +81,6 @@ READ_BY_DVC = ("dvc.yaml", PARAMS_FILE.name, "dvc.lock", ".dvcignore", ".gitigno
 READ_BY_DVC += (".dvc/config", OWN_FILE, ".dvc/.gitignore")
 """The files that DVC reads of a project, be they pipes or devices without an end."""
 
-OUTPUTS = ("data", "models", "reports", "metrics")
-"""The folders with what stages write and `dvc add` tracks."""
-
 
 def check_repository(project: Project) -> Iterator[Finding]:
     """Check that the project is a DVC repository whose files DVC can read."""
@@ -115,7 +112,7 @@ def lost(root: Path) -> dict[str, Path]:
     """The folders of outputs with links into DVC's cache whose targets are gone, as on a drive that
     is not mounted, each with one of these targets. DVC fails at such links."""
     found = dict[str, Path]()
-    for name in OUTPUTS:
+    for name in paths.WRITTEN:
         targets = (link.readlink() for link in _links(root / name) if not link.exists())
         if target := next((one for one in targets if DVC_OBJECT.fullmatch(one.as_posix())), None):
             found[name] = target

@@ -21,7 +21,7 @@ from pydantic import BaseModel, Field
 from tokenmill import git
 from tokenmill.core import paths
 from tokenmill.core.errors import UserError
-from tokenmill.core.files import read_bytes, utf8_text
+from tokenmill.core.files import read_bytes
 from tokenmill.core.params import PARAMS_FILE, dotted, parse_yaml
 from tokenmill.evaluation.results import Evaluation, read_evaluation
 from tokenmill.formats.records import read_record
@@ -66,14 +66,14 @@ class Lock:
     def read(cls, root: Path, rev: str | None = None) -> "Lock":
         """Read the file in the workspace of `root` or at a revision. Without it nothing is
         recorded."""
-        text = utf8_text(_content(root, LOCK, rev), root / LOCK)
-        return cls.parse(text, root / LOCK) if text else cls({}, {}, {}, {})
+        data = _content(root, LOCK, rev)
+        return cls.parse(data, root / LOCK) if data else cls({}, {}, {}, {})
 
     @classmethod
-    def parse(cls, text: str, source: object) -> "Lock":
-        """The same from the text of the file; error messages call it `source`."""
+    def parse(cls, data: bytes, source: object) -> "Lock":
+        """The same from the content of the file; error messages call it `source`."""
         try:
-            stages = parse_yaml(text.encode(), source, ["stages"])["stages"]
+            stages = parse_yaml(data, source, ["stages"])["stages"]
             outs, deps = (
                 [(name, each) for name, stage in stages.items() for each in stage.get(kind) or []]
                 for kind in ("outs", "deps")
