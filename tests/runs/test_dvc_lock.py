@@ -34,6 +34,12 @@ def test_a_result_of_an_earlier_output_is_known(
     assert (lock.is_evaluated, lock.is_of_text, is_finetuned) == expected
 
 
+def test_a_lock_without_stages_records_nothing(tmp_path: Path):
+    """DVC takes it for one."""
+    (tmp_path / "dvc.lock").write_text("schema: '2.0'\n")
+    assert Lock.read(tmp_path) == Lock({}, {}, {}, {})
+
+
 def test_a_merge_in_it_is_named_with_its_line():
     with pytest.raises(UserError, match=r"dvc\.lock .*\(line 3\)"):
         Lock.parse(b"stages:\n  sample:\n<<<<<<< HEAD\n    outs: []\n", "dvc.lock")

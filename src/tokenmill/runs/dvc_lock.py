@@ -73,7 +73,8 @@ class Lock:
     def parse(cls, data: bytes, source: object) -> "Lock":
         """The same from the content of the file; error messages call it `source`."""
         try:
-            stages = parse_yaml(data, source, ["stages"])["stages"]
+            content = parse_yaml(data, source, ["stages"])
+            stages = content.get("stages", {}) if "schema" in content else content["stages"]
             outs, deps = (
                 [(name, each) for name, stage in stages.items() for each in stage.get(kind) or []]
                 for kind in ("outs", "deps")
