@@ -62,7 +62,7 @@ LOGITS = """async ([code, ids]) => {
     const answer = new Promise((resolve) => { worker.onmessage = (event) => resolve(event.data); });
     const last = epochs.at(-1);
     await last.describe();
-    await last.eachPart((bytes, at) => worker.postMessage({ bytes, at }, [bytes]));
+    for await (const { bytes, at } of last.weights()) worker.postMessage({ bytes, at }, [bytes]);
     worker.postMessage({ ids, about: last.about });
     return answer;
 }"""

@@ -1,8 +1,12 @@
 """The published page in Chromium: it answers as the library does, shows what the model thought, and
 asks nothing of anybody."""
 
+import functools
+import json
+import re
 import shutil
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from urllib.parse import urlencode
 
@@ -10,9 +14,10 @@ import pytest
 from playwright.sync_api import Browser, Locator, Page, Route, expect
 
 from tests.browser import IN_CHROMIUM, PATIENCE
-from tests.publish.site_project import QUESTION, SAMPLING, TEXT, greedy, make_project
+from tests.publish.site_project import CONTEXT, QUESTION, SAMPLING, TEXT, greedy, make_project
 from tests.reports.data_material import HOSTILE
-from tokenmill.publish import parts
+from tokenmill.core.files import write_json
+from tokenmill.publish import parts, talk
 from tokenmill.publish import site as module
 from tokenmill.publish.site import publish
 from tokenmill.words.units import visible
@@ -53,6 +58,22 @@ def page(browser: Browser) -> Iterator[Page]:
     context.close()
     assert [url for url in requests if not url.startswith(("file:", "blob:"))] == []
     assert [error for error in errors if MISSING_FILE not in error] == []
+
+
+AT_ONCE = """
+addEventListener("DOMContentLoaded", () => new MutationObserver((_, watch) => {
+  if (!(WHEN)) return;
+  watch.disconnect();
+  WHAT;
+}).observe(document.body, { attributes: true, childList: true, subtree: true }));"""
+"""Do something in the page as soon as a condition holds."""
+WRITES = "document.querySelectorAll('.talk-speed')[TURN]?.dataset.tokens > 5"
+"""Whether the answer of a turn is being written."""
+CLICK_A_TOKEN = "document.querySelectorAll('.talk-words .talk-token')[2].click()"
+
+
+def at_once(page: Page, when: str, what: str) -> None:
+    page.add_init_script(AT_ONCE.replace("WHEN", when).replace("WHAT", what))
 
 
 def open_at(page: Page, folder: Path, **address: str | int) -> None:
@@ -227,3 +248,87 @@ def test_stopping_while_weights_are_read_writes_nothing(page: Page, made: Path):
     expect(panel(page).locator("table")).to_be_visible(timeout=PATIENCE)
     expect(column(page).locator(".talk-turn")).to_have_count(2)
     expect(tokens).to_have_count(0)
+
+
+def test_a_token_chosen_while_it_writes_is_compared_later(page: Page, made: Path):
+    at_once(page, WRITES.replace("TURN", "0"), CLICK_A_TOKEN)
+    open_at(page, made / "site", epoch=2, max_new_tokens=300, temperature=2, top_k=0, text="a")
+    expect(page.locator("#talk-write")).to_be_enabled(timeout=PATIENCE)
+    column(page).locator(".talk-words .talk-token").last.hover()
+    expect(panel(page).locator("td").nth(1)).to_contain_text("%", timeout=PATIENCE)
+
+
+def test_a_new_conversation_hears_nothing_of_the_old_one(page: Page, made: Path):
+    compared = "document.querySelectorAll('.talk-panel td')[1]?.textContent.includes('%')"
+    at_once(page, compared, "document.getElementById('talk-anew').click(); window.began = true")
+    open_at(page, made / "site", epoch=2, max_new_tokens=900, temperature=2, top_k=0, text="a")
+    while not page.evaluate("window.began"):
+        page.wait_for_timeout(20)
+    page.wait_for_timeout(500)
+    assert page.locator(".talk-turn, .talk-panel table").count() == 0
+
+
+def test_a_comparison_that_fails_ends_no_answer(
+    page: Page, made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """As with large weights: they write slowly, and are compared when a token is clicked."""
+    read = talk._file
+    large = {
+        r"AUTOMATIC = [0-9_]+": "AUTOMATIC = 0",
+        "yield step;": "for (const began = Date.now(); Date.now() < began + 10;); yield step;",
+    }
+
+    def changed(name: str) -> str:
+        return functools.reduce(lambda text, pair: re.sub(*pair, text), large.items(), read(name))
+
+    monkeypatch.setattr(talk, "_file", changed)
+    monkeypatch.setattr(module, "INLINE_BYTES", 0)
+    publish(made, tmp_path / "site", SAMPLING)
+    for weights in (tmp_path / "site/weights").glob("epoch-1-*"):
+        weights.unlink()
+    at_once(page, WRITES.replace("TURN", "1"), CLICK_A_TOKEN)
+    open_at(page, tmp_path / "site", epoch=2, max_new_tokens=99, temperature=0, text=TEXT)
+    written(page)
+    page.locator("#talk-prompt").fill(TEXT)
+    page.locator("#talk-prompt").press("Enter")
+    speed = column(page).locator(".talk-speed").nth(1)
+    expect(speed).to_contain_text("tokens")
+    expect(page.locator("#talk-write")).to_be_enabled(timeout=PATIENCE)
+    tokens = speed.get_attribute("data-tokens")
+    expect(page.get_by_role("alert")).to_contain_text("weights/", timeout=PATIENCE)
+    page.wait_for_timeout(500)
+    assert speed.get_attribute("data-tokens") == tokens
+
+
+def test_what_was_left_out_is_said_beside_the_report(page: Page, made: Path, tmp_path: Path):
+    copy = shutil.copytree(made, tmp_path / "copy", ignore=shutil.ignore_patterns("site", "beside"))
+    file = copy / "reports/evaluation.json"
+    evaluation = json.loads(file.read_text(encoding="utf-8"))
+    evaluation["questions"][3]["prompt"] = TEXT * CONTEXT
+    write_json(file, evaluation)
+    publish(copy, copy / "site", replace(SAMPLING, max_new_tokens=1000))
+    open_at(page, copy / "site", epoch=2, temperature=0, text=TEXT * CONTEXT)
+    note = column(page).locator(".talk-note").first
+    expect(column(page).locator(".talk-report")).to_have_count(1, timeout=PATIENCE)
+    expect(note).to_contain_text(f"the last {CONTEXT}")
+    at_once(page, WRITES.replace("TURN", "0"), "document.getElementById('talk-stop').click()")
+    page.reload()
+    written(page)
+    assert int(column(page).locator(".talk-speed").get_attribute("data-tokens") or 0) < 1000
+    expect(column(page).locator(".talk-report")).to_have_count(0)
+
+
+@pytest.mark.parametrize(
+    ("policy", "sentence"),
+    [("worker-src 'none'", "starts no worker"), ("script-src 'none'", "its JavaScript must run")],
+)
+def test_a_page_that_may_not_run_says_so(browser: Browser, made: Path, policy: str, sentence: str):
+    """As on a server that forbids it."""
+    headers = {"Content-Security-Policy": policy}
+    body = (made / "site/index.html").read_text(encoding="utf-8")
+    page = browser.new_page()
+    page.route("**/*", lambda route: route.fulfill(body=body, headers=headers))
+    page.goto("http://site.example/?text=a")
+    expect(page.locator(".talk").get_by_text(sentence)).to_be_visible(timeout=PATIENCE)
+    expect(page.locator("#talk-stop")).to_be_disabled()
+    page.close()

@@ -51,6 +51,11 @@ function percent(share) {
   return share < 0.0005 ? "<0.1 %" : `${(100 * share).toFixed(1)} %`;
 }
 
+/** A number with its noun. */
+function counted(count, noun) {
+  return `${count.toLocaleString("en")} ${noun}${count === 1 ? "" : "s"}`;
+}
+
 /** Parts that lie beside the page: files that call `tokenmillPart` with the text of the part, or with a sentence why there
     is none. A script is read from a disk, too, where `fetch` is not. */
 const arrived = new Map();
@@ -108,13 +113,13 @@ class Epoch {
     return this.about?.bytes <= AUTOMATIC;
   }
 
-  /** Call `use(bytes, at)` with every part of its weights. */
-  async eachPart(use) {
+  /** The parts of its weights, each with its place. */
+  async *weights() {
     let at = 0;
     for (const name of this.parts) {
       const bytes = bytesOf(await readPart(name));
-      const { byteLength } = bytes; // `use` may send them away
-      use(bytes, at);
+      const { byteLength } = bytes; // who takes them may send them away
+      yield { bytes, at };
       at += byteLength;
     }
     if (at !== this.about.bytes) throw new Error(`The weights of ${this.name} are not whole; make the page again.`);
@@ -128,28 +133,95 @@ const models = data.models.map(({ label, epochs }) => {
 });
 const epochs = models.flatMap((model) => model.epochs);
 
+/** A worker and the models that it holds. */
+class ModelWorker {
+  #worker = null;
+  #calls = new Map(); // by number: what takes the result, the problem, or news
+  #number = 0; // of the last call
+  #stops = 0;
+  #loading = Promise.resolve();
+  #tokenizers = new Set(); // names
+  #epochs = []; // those with weights there, the last used is last
+
+  /** Let the worker do a task after all others, and wait for its result; `hear` gets its news. */
+  call(task, { hear = null, transfer = [] } = {}) {
+    this.#worker ??= this.#begin();
+    this.#number += 1;
+    this.#worker.postMessage({ number: this.#number, ...task }, transfer);
+    return new Promise((resolve, reject) => this.#calls.set(this.#number, { resolve, reject, hear }));
+  }
+
+  #begin() {
+    const source = new Blob([byId("worker").textContent], { type: "text/javascript" });
+    const worker = new Worker(URL.createObjectURL(source));
+    worker.onmessage = ({ data: { number, news, result, problem } }) => {
+      const { resolve, reject, hear } = this.#calls.get(number);
+      if (news) return hear(news);
+      this.#calls.delete(number);
+      if (problem === undefined) resolve(result);
+      else reject(new Error(problem));
+    };
+    worker.onerror = ({ message }) => {
+      worker.terminate();
+      this.#worker = null;
+      this.#tokenizers.clear();
+      this.#epochs = [];
+      const error = new Error(`The models cannot run in this browser: ${message || "it starts no worker for this page"}.`);
+      for (const { reject } of this.#calls.values()) reject(error);
+      this.#calls.clear();
+    };
+    return worker;
+  }
+
+  /** Bring an epoch's weights to the worker, unless they are there; one epoch after the other. Return whether nothing was
+      stopped meanwhile. */
+  async load(epoch, progress) {
+    const stops = this.#stops;
+    const loaded = this.#loading.then(() => this.#load(epoch, progress));
+    this.#loading = loaded.catch(() => {});
+    await loaded;
+    return this.#stops === stops;
+  }
+
+  async #load(epoch, progress) {
+    await epoch.describe();
+    const { part, about, tokenizer } = epoch;
+    if (!this.#tokenizers.has(tokenizer)) {
+      await this.call({ task: "tokenizer", name: tokenizer, text: await readPart(tokenizer) });
+      this.#tokenizers.add(tokenizer);
+    }
+    if (!this.#epochs.includes(epoch)) {
+      while (this.#epochs.length >= MOST_MODELS) await this.call({ task: "forget", epoch: this.#epochs.shift().part });
+      await this.call({ task: "forget", epoch: part }); // what came of it before reading failed
+      for await (const { bytes, at } of epoch.weights()) {
+        progress((at + bytes.byteLength) / about.bytes);
+        await this.call({ task: "weights", epoch: part, about, tokenizer, at, bytes }, { transfer: [bytes] });
+      }
+    }
+    this.#epochs = [...this.#epochs.filter((one) => one !== epoch), epoch];
+  }
+
+  /** Stop everything that the worker was asked to do, and what waits for weights. */
+  stop() {
+    this.#stops += 1;
+    this.#worker?.postMessage({ task: "stop", number: this.#number });
+  }
+}
+
 /** A conversation with one epoch. */
 class Column {
   constructor(name) {
     this.place = make("div", { class: "talk-column", parent: byId("columns") });
     this.log = make("div", { class: "talk-log", role: "group", "aria-label": name, parent: this.place });
     this.panel = make("div", { class: "talk-panel", role: "group", "aria-label": `${name}: the likeliest tokens`, parent: byId("panels") });
+    this.worker = new ModelWorker();
     this.epoch = null;
-    this.loaded = [];
-    this.tokenizers = new Set(); // names of those that the worker has
     this.turns = [];
-    this.started = []; // all turns ever, by number; news may come of one that is no longer shown
     this.messages = [];
-    this.waiting = null;
-    this.worker = null;
-    this.loading = Promise.resolve();
-    this.tasks = 0; // that the worker got
-    this.stops = 0;
   }
 
   /** Talk to another epoch from now on; null hides the column. */
   choose(epoch) {
-    this.stop();
     this.epoch = epoch;
     this.place.hidden = epoch === null;
     this.clear();
@@ -159,108 +231,62 @@ class Column {
   /** Read an epoch's weights, if they are few, before anything is asked. */
   async #prepare(epoch) {
     await epoch.describe();
-    if (epoch.isSmall && epoch === this.epoch) await this.load(epoch, () => {});
+    if (epoch.isSmall && epoch === this.epoch) await this.worker.load(epoch, () => {});
   }
 
+  /** End the conversation; what the worker still says of it is not heard. */
   clear() {
-    for (const { number } of this.turns.slice(0, -1)) delete this.started[number]; // the last one may be in the making
+    this.worker.stop();
     this.turns = [];
     this.messages = [];
     this.log.replaceChildren();
     this.panel.replaceChildren();
   }
 
-  #start() {
-    if (this.worker) return;
-    const source = new Blob([byId("worker").textContent], { type: "text/javascript" });
-    this.worker = new Worker(URL.createObjectURL(source));
-    this.worker.onmessage = ({ data: news }) => this.started[news.turn]?.[news.news](news);
-  }
-
-  /** Bring an epoch's weights to the worker, unless they are there; one epoch after the other. */
-  load(epoch, progress) {
-    const loaded = this.loading.then(() => this.#load(epoch, progress));
-    this.loading = loaded.catch(() => {});
-    return loaded;
-  }
-
-  async #load(epoch, progress) {
-    this.#start();
-    await epoch.describe();
-    const { part, about, tokenizer } = epoch;
-    if (!this.tokenizers.has(tokenizer)) {
-      this.worker.postMessage({ task: "tokenizer", name: tokenizer, text: await readPart(tokenizer) });
-      this.tokenizers.add(tokenizer);
-    }
-    if (!this.loaded.includes(epoch)) {
-      while (this.loaded.length >= MOST_MODELS) this.worker.postMessage({ task: "forget", epoch: this.loaded.shift().part });
-      this.worker.postMessage({ task: "forget", epoch: part }); // what came of it before reading failed
-      await epoch.eachPart((bytes, at) => {
-        progress((at + bytes.byteLength) / about.bytes);
-        this.worker.postMessage({ task: "weights", epoch: part, about, tokenizer, at, bytes }, [bytes]);
-      });
-    }
-    this.loaded = [...this.loaded.filter((one) => one !== epoch), epoch]; // the last used is last
-  }
-
-  /** Bring weights as `load` does, and say whether nothing was stopped meanwhile. */
-  async #loadUnstopped(epoch, progress) {
-    const { stops } = this;
-    await this.load(epoch, progress);
-    return this.stops === stops;
-  }
-
   /** Ask, and wait for the end of the answer. */
   async ask(prompt, kind, sampling) {
-    this.stop(); // a comparison
+    this.worker.stop(); // a comparison
     const turn = new Turn(this, prompt, kind, sampling);
     this.turns.push(turn);
-    this.started.push(turn);
     try {
       const progress = (share) => turn.note(`reading ${visible(turn.epoch.name)}: ${percent(share)}`);
-      const goesOn = await this.#loadUnstopped(turn.epoch, progress);
+      const goesOn = await this.worker.load(turn.epoch, progress);
       turn.note(goesOn ? "" : "Stopped before the first token.");
       if (!goesOn) return;
       const messages = [...(kind === "text" ? [] : this.messages), { role: "user", content: prompt }];
-      await new Promise((resolve) => {
-        this.waiting = resolve;
-        this.#post(turn, { task: "write", epoch: turn.epoch.part, kind, sampling, messages, cleaning: data.cleaning });
-      });
+      const task = { task: "write", epoch: turn.epoch.part, kind, sampling, messages, cleaning: data.cleaning };
+      const answer = await this.#call(turn, task);
       if (!this.turns.includes(turn)) return; // a new conversation
-      if (kind === "user" && turn.text) this.messages = [...messages, { role: "assistant", content: turn.text }];
-      turn.close();
+      if (kind === "user" && answer.text) this.messages = [...messages, { role: "assistant", content: answer.text }];
+      turn.close(answer);
     } catch (error) {
-      turn.failed({ sentence: error.message });
+      turn.fail(error.message);
     }
   }
 
-  /** What the epoch before thinks of a turn. */
+  /** What the epoch before thinks of a complete turn. */
   async compare(turn) {
     const epoch = turn.epoch.former;
-    if (epoch === null || turn.comparing) return;
-    turn.comparing = true;
+    if (epoch === null || turn.isCompared) return;
+    turn.isCompared = true;
     try {
-      if (!await this.#loadUnstopped(epoch, () => {})) {
-        turn.comparing = false;
-        return;
+      let goesOn = await this.worker.load(epoch, () => {});
+      if (goesOn) {
+        const candidates = turn.thoughts.map(({ likeliest }) => likeliest.map(({ id }) => id));
+        const ids = turn.pieces.map(({ id }) => id);
+        const task = { task: "compare", epoch: epoch.part, ids, length: turn.length, candidates };
+        goesOn = !(await this.#call(turn, task)).stopped;
       }
-      const candidates = turn.thoughts.map(({ likeliest }) => likeliest.map(({ id }) => id));
-      const ids = turn.pieces.map(({ id }) => id);
-      this.#post(turn, { task: "compare", epoch: epoch.part, ids, length: turn.length, candidates });
+      if (!goesOn) turn.forgetComparison();
     } catch (error) {
-      turn.failed({ sentence: error.message });
+      turn.fail(error.message);
     }
   }
 
-  #post(turn, task) {
-    this.tasks += 1;
-    this.worker.postMessage({ turn: turn.number, number: this.tasks, ...task });
-  }
-
-  /** Stop everything that the worker was asked to do, and what waits for weights. */
-  stop() {
-    this.stops += 1;
-    this.worker?.postMessage({ task: "stop", number: this.tasks });
+  /** The result of a task; its news go to the turn, as long as that is shown. */
+  #call(turn, task) {
+    const hear = ({ name, ...news }) => { if (this.turns.includes(turn)) turn[name](news); };
+    return this.worker.call(task, { hear });
   }
 }
 
@@ -271,7 +297,6 @@ const below = [];
 class Turn {
   constructor(column, prompt, kind, sampling) {
     this.column = column;
-    this.number = column.started.length;
     this.epoch = column.epoch;
     this.isFirst = column.turns.length === 0;
     this.asked = { prompt, kind, sampling };
@@ -280,9 +305,8 @@ class Turn {
     this.earlier = []; // of the epoch before
     this.spans = new Map(); // by the index of their piece
     this.length = 0; // pieces of the prompt
-    this.text = ""; // the answer without white space at its ends, as the report has it; empty until it is complete
-    this.comparing = false;
-    this.hasFailed = false;
+    this.text = null; // the answer without white space at its ends, as the report has it; null until it is complete
+    this.isCompared = false; // or is being compared
     const place = make("div", { class: "talk-turn", parent: column.log });
     this.questionPlace = make("p", { class: "talk-asked", dir: "auto", role: "group", "aria-label": "Prompt", text: visible(prompt), parent: place });
     const name = visible(this.epoch.name);
@@ -319,48 +343,43 @@ class Turn {
       this.#colour(this.thoughts.length);
     }
     const rate = seconds > 0 && tokens > 1 ? `${Math.round((tokens - 1) / seconds)} tokens/s, ` : "";
-    this.speed.textContent = `${tokens} tokens, ${rate}first after ${Math.round(first)} ms`;
+    this.speed.textContent = `${counted(tokens, "token")}, ${rate}first after ${Math.round(first)} ms`;
     Object.assign(this.speed.dataset, { tokens, first, seconds });
   }
 
-  /** News of the worker: the answer is complete. */
-  end({ rest, text }) {
-    this.text = text;
-    if (rest) this.answerPlace.insertBefore(document.createTextNode(rest), this.answerPlace.querySelector(".talk-end:last-child"));
-    this.column.waiting();
-  }
-
   /** News of the worker: what the epoch before thinks. */
-  compared({ thoughts, stopped }) {
+  compared({ thoughts }) {
     this.earlier.push(...thoughts);
-    if (stopped) Object.assign(this, { earlier: [], comparing: false });
     if (this.chosen !== undefined) this.#explain(this.chosen);
   }
 
-  /** News of the worker, or of the files: it went wrong. */
-  failed({ sentence }) {
-    make("p", { class: "talk-refused", role: "alert", text: visible(sentence), parent: this.answerPlace.parentElement });
-    this.hasFailed = true;
-    this.column.waiting?.();
+  /** Do as if the epoch before had not been asked; it was stopped. */
+  forgetComparison() {
+    this.earlier = [];
+    this.isCompared = false;
   }
 
-  /** After the answer: compare it with the report's, and look at its least expected token. */
-  close() {
-    if (this.hasFailed) return;
+  /** Say what went wrong. */
+  fail(sentence) {
+    make("p", { class: "talk-refused", role: "alert", text: visible(sentence), parent: this.answerPlace.parentElement });
+  }
+
+  /** The answer is complete: compare it with the report's, unless it was stopped, and look at its least expected token. */
+  close({ rest, text, stopped }) {
+    this.text = text;
+    if (rest) this.answerPlace.insertBefore(document.createTextNode(rest), this.answerPlace.querySelector(".talk-end:last-child"));
     byId("scale").hidden = false;
-    const expected = this.#inReport();
-    if (expected !== null) this.note(expected === this.text ? "The same as in the report below." : "");
-    if (expected !== null && expected !== this.text) {
+    const expected = stopped ? null : this.#inReport();
+    if (expected === text) {
+      this.notes.append(" The same as in the report below.");
+    } else if (expected !== null) {
       const place = make("p", { class: "talk-note", parent: this.answerPlace.parentElement });
       make("span", { text: "The report below has, from weights in full precision: ", parent: place });
       make("span", { class: "talk-report", dir: "auto", text: visible(expected), parent: place });
     }
-    const written = [...this.spans.keys()].filter((index) => index >= this.length && index > 0);
-    if (!written.length) {
-      this.note("The model ended its answer at once.");
-      return;
-    }
     for (const add of below) add(this, this.answerPlace.parentElement);
+    const written = [...this.spans.keys()].filter((index) => index >= this.length && index > 0);
+    if (!written.length) return; // a part of a character
     const loss = (index) => this.thoughts[index - 1].loss;
     const least = written.reduce((a, b) => (loss(b) > loss(a) ? b : a));
     this.#choose(least, this.epoch.isSmall);
@@ -435,7 +454,7 @@ class Turn {
     for (const each of span.parentElement.querySelectorAll("[tabindex='0']")) each.tabIndex = -1;
     span.tabIndex = 0;
     span.setAttribute("aria-pressed", "true");
-    if (ask && this.thoughts.length === this.pieces.length - 1) this.column.compare(this);
+    if (ask && this.text !== null) this.column.compare(this);
     this.#explain(index);
   }
 
@@ -511,11 +530,11 @@ class Talk {
     }, { passive: true });
     byId("stop").addEventListener("click", () => this.#stop());
     byId("anew").addEventListener("click", () => {
-      this.#stop();
       for (const column of this.columns) column.clear();
     });
     this.kind = data.asks ? "user" : "text";
     byId("form").hidden = false;
+    byId("before").hidden = true;
   }
 
   get kind() {
@@ -537,7 +556,7 @@ class Talk {
     this.#busy(true);
     const asked = this.columns.filter(({ epoch }) => epoch !== null);
     await Promise.all(asked.map((one) => one.ask(prompt, kind, sampling)));
-    const ended = asked.map(({ turns }) => turns.at(-1)).filter((turn) => turn && !turn.hasFailed);
+    const ended = asked.flatMap(({ turns }) => turns.slice(-1)).filter(({ text }) => text !== null);
     byId("status").textContent = ended.map(({ epoch, text }) => visible(`${epoch.name}: ${text || "(nothing)"}`)).join("\n");
     this.#busy(false);
   }
@@ -554,7 +573,7 @@ class Talk {
   }
 
   #stop() {
-    for (const column of this.columns) column.stop();
+    for (const column of this.columns) column.worker.stop();
   }
 
   #epochs() {

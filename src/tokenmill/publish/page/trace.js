@@ -1,10 +1,5 @@
 /* Where an answer stands in the training text. Only the page of `tokenmill demo` has it: its server searches. */
 
-/** A number with its noun. */
-function counted(count, noun) {
-  return `${count.toLocaleString("en")} ${noun}${count === 1 ? "" : "s"}`;
-}
-
 /** How often a phrase stands there. */
 function places({ count, documents }) {
   return counted(count, "place") + (documents === count ? "" : ` in ${counted(documents, "document")}`);

@@ -2,14 +2,16 @@
 
 /* The worker of one column: it holds tokenizers and models, and answers what the page asks, one after the other.
 
-   The page sends {task: "tokenizer" | "weights" | "forget" | "write" | "compare" | "stop", …}; each function below says
-   what comes back. */
+   The page sends {task, number, …}, where the task is one of TASKS, or {task: "stop", number}. Back come {number, news}
+   while the task is under way, and at its end {number, result} or {number, problem}. */
 
 /** Milliseconds between two looks at the messages, and between two posts of words. */
 const TURN = 16;
 
-const column = { tokenizers: new Map(), models: new Map(), problem: "", stoppedUpTo: 0 };
+const tokenizers = new Map(); // by name
+const models = new Map(); // by epoch: a model and its tokenizer, or what has come of its weights
 const channel = new MessageChannel();
+let stoppedUpTo = 0; // the number of a task
 
 /** Let messages come in; a timer would wait for four milliseconds. */
 function breathe() {
@@ -24,31 +26,20 @@ function tokenizer({ name, text }) {
   const { layout, turns, classes, spellings, end } = JSON.parse(text);
   const made = new Tokenizer(layout, turns, classes, spellings);
   made.ends = { text: new Set([end]), user: new Set([end, ...Object.values(turns)]) };
-  column.tokenizers.set(name, made);
+  tokenizers.set(name, made);
 }
 
 /** Put a part of an epoch's weights in its place; with the last one the model is there. */
 function weights({ epoch, about, tokenizer: name, at, bytes }) {
-  if (!column.models.has(epoch)) column.models.set(epoch, { room: new Uint8Array(about.bytes), got: 0, model: null });
-  const entry = column.models.get(epoch);
+  if (!models.has(epoch)) models.set(epoch, { room: new Uint8Array(about.bytes), got: 0 });
+  const entry = models.get(epoch);
   entry.room.set(new Uint8Array(bytes), at);
   entry.got += bytes.byteLength;
-  if (entry.got === about.bytes) {
-    entry.model = buildModel(about, entry.room.buffer);
-    entry.tokenizer = column.tokenizers.get(name);
-    entry.room = null;
-  }
+  if (entry.got === about.bytes) models.set(epoch, { model: buildModel(about, entry.room.buffer), tokenizer: tokenizers.get(name) });
 }
 
 function forget({ epoch }) {
-  column.models.delete(epoch);
-}
-
-/** The model of an epoch, which must be whole, and its tokenizer. */
-function entryOf(epoch) {
-  const entry = column.models.get(epoch);
-  if (!entry?.model) throw new Error(`This model cannot be read here: ${column.problem || "a part is missing"}.`);
-  return entry;
+  models.delete(epoch);
 }
 
 /** The ids of what was asked, and sentences about what was left out, as runs/writer.py has them. */
@@ -82,17 +73,18 @@ function named(thought, tokenizer) {
   return { loss: thought.loss, likeliest: thought.likeliest.map(([id, probability]) => ({ id, text: spell(id), probability })) };
 }
 
-/** Write. Post {news: "prompt", pieces, notes, start}, where `start` is the first piece of the question, then
-    {news: "words", pieces, thoughts, tokens, seconds} again and again, and {news: "end", rest, text}. Thoughts are
-    those of each id from the prompt's second on; `text` is the whole answer without white space at its ends. */
-async function answer({ turn, number, epoch, kind, messages: typed, sampling, cleaning }) {
+/** Write. Tell {name: "prompt", pieces, notes, start}, where `start` is the first piece of the question, then
+    {name: "words", pieces, thoughts, tokens, first, seconds} again and again. Thoughts are those of each id from the
+    prompt's second on. The result is {rest, text, stopped}, where `text` is the whole answer without white space at its
+    ends. */
+async function answer({ epoch, kind, messages: typed, sampling, cleaning }, call) {
   const messages = typed.map((one) => (one.role === "user" ? { ...one, content: asCleaned(one.content, cleaning) } : one));
-  const entry = entryOf(epoch);
+  const entry = models.get(epoch);
   const { model, tokenizer } = entry;
   const began = performance.now();
   const { ids, notes } = prompted(kind, messages, entry);
   const start = kind === "text" ? 0 : ids.lastIndexOf(tokenizer.turns.user) + 1;
-  postMessage({ news: "prompt", turn, notes, start, pieces: pieces(ids, new Spelling(tokenizer)) });
+  call.tell({ name: "prompt", notes, start, pieces: pieces(ids, new Spelling(tokenizer)) });
   const spelling = new Spelling(tokenizer);
   const ends = tokenizer.ends[kind];
   let words = { pieces: [], thoughts: [] };
@@ -109,46 +101,51 @@ async function answer({ turn, number, epoch, kind, messages: typed, sampling, cl
     const now = performance.now();
     first ??= now;
     if (now - last >= TURN) {
-      postMessage({ news: "words", turn, ...words, tokens, first: first - began, seconds: (now - first) / 1000 });
+      call.tell({ name: "words", ...words, tokens, first: first - began, seconds: (now - first) / 1000 });
       words = { pieces: [], thoughts: [] };
       last = now;
       await breathe();
-      if (number <= column.stoppedUpTo) break;
+      if (call.isStopped) break;
     }
   }
   const seconds = (performance.now() - first) / 1000;
-  postMessage({ news: "words", turn, ...words, tokens, first: first - began, seconds });
+  call.tell({ name: "words", ...words, tokens, first: first - began, seconds });
   const rest = spelling.end();
-  postMessage({ news: "end", turn, rest, text: strip(text + rest) });
+  return { rest, text: strip(text + rest), stopped: call.isStopped };
 }
 
-/** What another epoch thinks of a text. Post {news: "compared", thoughts} again and again. */
-async function judge({ turn, number, epoch, ids, length, candidates }) {
-  const { model } = entryOf(epoch);
+/** What another epoch thinks of a text. Tell {name: "compared", thoughts} again and again; the result is {stopped}. */
+async function judge({ epoch, ids, length, candidates }, call) {
+  const { model } = models.get(epoch);
   let thoughts = [];
   let last = performance.now();
   for (const judged of compare(model, ids, length, candidates)) {
     thoughts.push(...judged);
     if (performance.now() - last < TURN) continue;
-    postMessage({ news: "compared", turn, thoughts, stopped: false });
+    call.tell({ name: "compared", thoughts });
     thoughts = [];
     await breathe();
     last = performance.now();
-    if (number <= column.stoppedUpTo) break;
+    if (call.isStopped) break;
   }
-  postMessage({ news: "compared", turn, thoughts, stopped: number <= column.stoppedUpTo });
+  call.tell({ name: "compared", thoughts });
+  return { stopped: call.isStopped };
 }
 
 const TASKS = { tokenizer, weights, forget, write: answer, compare: judge };
 let queue = Promise.resolve();
 
-onmessage = ({ data }) => {
-  if (data.task === "stop") {
-    column.stoppedUpTo = data.number;
+onmessage = ({ data: { task, number, ...values } }) => {
+  if (task === "stop") {
+    stoppedUpTo = number;
     return;
   }
-  queue = queue.then(() => TASKS[data.task](data)).catch((error) => {
-    column.problem = error.message;
-    if (data.turn !== undefined) postMessage({ news: "failed", turn: data.turn, sentence: error.message });
-  });
+  const call = {
+    tell: (news) => postMessage({ number, news }),
+    get isStopped() { return number <= stoppedUpTo; },
+  };
+  queue = queue.then(() => TASKS[task](values, call)).then(
+    (result) => postMessage({ number, result }),
+    (error) => postMessage({ number, problem: error.message }),
+  );
 };
