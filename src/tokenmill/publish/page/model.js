@@ -190,21 +190,22 @@ class Model {
       this.norm(`${block}norm_1`, this.x, this.normed, count);
       this.heads(block, count, this.cache[layer]);
       this.#attend(count, this.cache[layer]);
-      this.#map(`${block}attention.out`, this.mixed, this.added, count);
+      this.map(`${block}attention.out`, this.mixed, this.added, count);
       this.#shortcut(count);
       this.norm(`${block}norm_2`, this.x, this.normed, count);
-      this.#map(`${block}up`, this.normed, this.hidden, count);
+      this.map(`${block}up`, this.normed, this.hidden, count);
       this.activate(this.hidden, count * 4 * this.width);
-      this.#map(`${block}down`, this.hidden, this.added, count);
+      this.map(`${block}down`, this.hidden, this.added, count);
       this.#shortcut(count);
     }
     this.norm("norm", this.x, this.normed, count);
-    this.#map("head", this.normed, this.logits, count);
+    this.map("head", this.normed, this.logits, count);
     this.finish(this.logits, count * this.vocabulary);
     this.length += count;
   }
 
-  #map(name, x, out, count) {
+  /** A linear map: x (T, in) → out (T, out). */
+  map(name, x, out, count) {
     this.tensor(`${name}.weight`).times(x, count, out, this.tensor(`${name}.bias`) ?? null);
   }
 
@@ -212,12 +213,14 @@ class Model {
     for (let i = 0; i < count * this.width; i++) this.x[i] += this.added[i];
   }
 
-  /** Write the queries, keys and values of `count` positions, (T, H * K) each, to `queries` and to the cache. */
-  place(index, from, parts, cache) {
+  /** Write the query, the key and the value of a new position, (H * K) each, which begin at these places of `joined`, to
+      `queries` and to the cache. */
+  place(index, [query, key, value], cache) {
+    const part = (start) => this.joined.subarray(start, start + this.width);
     const place = (this.length + index) * this.width;
-    this.queries.set(from.subarray(parts[0], parts[0] + this.width), index * this.width);
-    cache.keys.set(from.subarray(parts[1], parts[1] + this.width), place);
-    cache.values.set(from.subarray(parts[2], parts[2] + this.width), place);
+    this.queries.set(part(query), index * this.width);
+    cache.keys.set(part(key), place);
+    cache.values.set(part(value), place);
   }
 
   /** Causal attention of the new positions to all so far: queries (T, H, K) → mixed (T, H * K). */
@@ -267,11 +270,10 @@ class GPT2 extends Model {
   }
 
   heads(block, count, cache) {
-    const name = `${block}attention.qkv`;
-    this.tensor(`${name}.weight`).times(this.normed, count, this.joined, this.tensor(`${name}.bias`));
+    this.map(`${block}attention.qkv`, this.normed, this.joined, count);
     for (let t = 0; t < count; t++) {
       const start = 3 * t * this.width;
-      this.place(t, this.joined, [start, start + this.width, start + 2 * this.width], cache);
+      this.place(t, [start, start + this.width, start + 2 * this.width], cache);
     }
   }
 
@@ -322,7 +324,7 @@ class Modern extends Model {
     const size = count * this.width;
     const parts = ["q", "k", "v"].map((name, number) => {
       const part = this.joined.subarray(number * size, (number + 1) * size);
-      this.tensor(`${block}attention.${name}.weight`).times(this.normed, count, part, null);
+      this.map(`${block}attention.${name}`, this.normed, part, count);
       return part;
     });
     for (const part of parts.slice(0, 2)) {
@@ -331,7 +333,7 @@ class Modern extends Model {
     }
     for (let t = 0; t < count; t++) {
       const start = t * this.width;
-      this.place(t, this.joined, [start, size + start, 2 * size + start], cache);
+      this.place(t, [start, size + start, 2 * size + start], cache);
     }
   }
 
