@@ -7,8 +7,9 @@ filled.
 
 import contextlib
 import functools
+import hashlib
 import threading
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -25,28 +26,12 @@ from tokenmill.model.manifest import WEIGHTS, read_manifest
 from tokenmill.publish.cleaning import cleaning_rules
 from tokenmill.publish.parts import PackedEpoch, script, tokenizer_name, tokenizer_part
 from tokenmill.publish.talk import questions_of, read_results, talking_page
-from tokenmill.reports.page import environment
+from tokenmill.reports.page import render
 from tokenmill.runs.find import FoundModel
 from tokenmill.stage import describe
 
 if TYPE_CHECKING:  # it loads PyTorch, and the page comes without it
     from tokenmill.evaluation.trace import Tracer
-
-FRAME = """\
-{% extends "page.html" %}
-{% block title %}Demo · TokenMill{% endblock %}
-{% block style %}
-{% include "answers.css" %}
-{% endblock %}
-{% block content %}
-<header>
-<p class="eyebrow">TokenMill · demo</p>
-<h1>Ask the model</h1>
-</header>
-<!-- talk -->
-{% endblock %}
-"""
-"""The page where the workspace has no report of its run."""
 
 ABOUT = "Every model runs in this page."
 TRACED = "Only an answer that you look up in the training text goes to the program that serves it."
@@ -75,8 +60,6 @@ class Pages:
     """Prompts to click on where there is no report, as `questions_of` has them."""
     open_tracer: Callable[[], "Tracer"]
     """Opens the index of the workspace's training text."""
-    _numbers: dict[Hashable, int] = field(default_factory=dict, repr=False)
-    """A number for each model that was ever offered."""
     _parts: dict[str, Callable[[], str]] = field(default_factory=dict, repr=False)
     """Makes a part, by its name."""
     _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
@@ -151,8 +134,8 @@ class Pages:
 
     def _part(self, offer: Offer, epoch: int) -> str:
         """The name of the part that describes an epoch of a model, always the same."""
-        number = self._numbers.setdefault((offer.rev, offer.folder), len(self._numbers))
-        return f"about-{number}-{epoch}"
+        model = hashlib.sha256(repr((offer.rev, offer.folder)).encode()).hexdigest()[:12]
+        return f"about-{model}-{epoch}"
 
     def _frame(self, run: Offer) -> tuple[str, Sequence[Mapping[str, Any]]]:
         """The page around, and its examples. A finished run of the workspace is the first offer."""
@@ -162,8 +145,7 @@ class Pages:
             report, evaluation = read_results(root, manifest.weights)
             epochs = {n: self._part(run, n) for n in range(1, manifest.epochs + 1)}
             return report, questions_of(evaluation, epochs)
-        frame = environment().from_string(FRAME).render()
-        return frame, self.examples
+        return render("demo.html"), self.examples
 
     def _traced_tokenizer(self) -> str | None:
         """The name of the tokenizer whose texts can be traced; None if there is no index."""
