@@ -21,7 +21,7 @@ from tokenmill.cli.runs import names_of_runs
 from tokenmill.core.errors import UserError
 from tokenmill.core.files import NOT_PERMITTED, write_text
 from tokenmill.display import console, note, print_blocks, print_record, say
-from tokenmill.reports.charts import Chart, Series, line_chart
+from tokenmill.reports.charts import MOST_LINES, Chart, Series, line_chart, line_look
 from tokenmill.words.units import fixed, message
 
 if TYPE_CHECKING:
@@ -29,13 +29,6 @@ if TYPE_CHECKING:
     from tokenmill.runs.comparison import ComparedEpoch, ComparedRun, Comparison
 
 PAGE = Path("reports/compare.html")
-
-COLOURS = (1, 3, 4)
-"""The numbers of the colours of the runs."""
-
-STROKES = 3
-"""The number of strokes, each with its own dots. So COLOURS times STROKES runs are told apart, and
-neighbours by both; further runs are not drawn."""
 
 SIGNS = {"same": ("", ""), "added": ("{+", "+}"), "removed": ("[-", "-]")}
 """The signs around words of each kind, as in `git diff --word-diff`."""
@@ -155,7 +148,7 @@ def render_page(comparison: "Comparison") -> str:
     """Render the whole page."""
     from tokenmill.reports.page import render
 
-    drawn = comparison.runs[: len(COLOURS) * STROKES]
+    drawn = comparison.runs[:MOST_LINES]
     return render(
         "compare.html",
         comparison=comparison,
@@ -237,11 +230,9 @@ def _series(
     x: Sequence[int],
     titles: Sequence[str] = (),
 ) -> Series:
-    """The line of a run, given its number from 0, with the colour and the stroke of that number."""
-    colour = COLOURS[number % len(COLOURS)]
-    stroke = (number + number // len(COLOURS)) % STROKES
-    classes = f"line-{number + 1} stroke-{stroke}"
-    return Series(values, colour, run.name, x, titles, classes)
+    """The line of a run, given its number from 0."""
+    colour, stroke = line_look(number)
+    return Series(values, colour, run.name, x, titles, f"line-{number + 1} {stroke}")
 
 
 def print_comparison(comparison: "Comparison", screen: Console) -> None:

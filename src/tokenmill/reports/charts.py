@@ -49,6 +49,24 @@ MARGIN = 0.04
 """The fraction of the range that lines keep from the left and the right edge."""
 
 
+LINE_COLOURS = (1, 3, 4)
+"""The colours in which lines are told apart; --series-2 is too pale for one."""
+
+STROKES = 3
+"""The number of strokes in answers.css, each with its own dots."""
+
+MOST_LINES = len(LINE_COLOURS) * STROKES
+"""The most lines that are told apart."""
+
+
+def line_look(number: int) -> tuple[int, str]:
+    """The colour and the CSS class of the stroke of one of many lines, given its number from 0.
+    Neighbours differ in both."""
+    colours = len(LINE_COLOURS)
+    stroke = (number + number // colours) % STROKES
+    return LINE_COLOURS[number % colours], f"stroke-{stroke}"
+
+
 @dataclass(frozen=True)
 class Series:
     """Values of one colour."""

@@ -22,7 +22,7 @@ from tokenmill.formats.mixture import Seen
 from tokenmill.formats.token_file import TokenMetadata
 from tokenmill.model.manifest import Manifest
 from tokenmill.reports.answers import PromptAnswers, compare_answers
-from tokenmill.reports.charts import Chart, Series, line_chart
+from tokenmill.reports.charts import MOST_LINES, Chart, Series, line_chart, line_look
 from tokenmill.reports.data_report import documents_by_reason, kept_and_dropped, text_flow
 from tokenmill.reports.page import flat, render, signed
 from tokenmill.training.history import EpochRow, StepRow, ValidationRow, early_end
@@ -129,13 +129,7 @@ POINTS = 300
 """The most points of a line over steps. If there are more rows, their means are drawn."""
 
 
-COLOURS = 4
-"""The number of colours of series in page.css."""
-
-STROKES = 3
-"""The number of strokes in answers.css, each with its own dots."""
-
-# The numbers of the losses' colours there
+# The numbers of the losses' colours in page.css
 TRAIN = 1
 VALIDATION = 3
 
@@ -317,17 +311,15 @@ def _losses_by_epoch(evaluation: Evaluation) -> Chart:
 def _accuracy_by_epoch(benchmarks: BenchmarksFile) -> Chart | None:
     """The accuracy on the benchmarks, or on as many of them as can be told apart."""
     series = []
-    for number, result in enumerate(benchmarks.results[: COLOURS * STROKES]):
+    for number, result in enumerate(benchmarks.results[:MOST_LINES]):
         values = [100 * result.accuracy(score).value for score in result.epochs]
         epochs = [score.epoch for score in result.epochs]
         titles = [
             f"epoch {n}: {result.name} {value:.1f} %"
             for n, value in zip(epochs, values, strict=True)
         ]
-        stroke = f"stroke-{number // COLOURS}"
-        series.append(
-            Series(values, number % COLOURS + 1, result.name, epochs, titles, classes=stroke)
-        )
+        colour, stroke = line_look(number)
+        series.append(Series(values, colour, result.name, epochs, titles, stroke))
     if not series:
         return None
     alt = f"Accuracy by epoch on {', '.join(one.name for one in series)}."
