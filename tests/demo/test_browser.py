@@ -76,13 +76,16 @@ def test_an_answer_shows_where_it_stands_in_the_text(browser: Browser, project: 
         page.goto(served.url)
         choose(page, copy.parent / "reciter")
         page.get_by_role("button", name="Write").click()
-        page.get_by_role("button", name="training text").click(timeout=PATIENCE)
+        button = page.get_by_role("button", name="training text")
+        button.press("Enter", timeout=PATIENCE)
         phrase = page.locator(".traced mark").first
         expect(phrase).to_have_text("img src=x onerror=alert(1)>", timeout=PATIENCE)
         expect(page.locator(".spans .passage mark").first).to_have_text(
             "img src=x onerror=alert(1)>"
         )
         expect(page.locator(".spans .passage .faded").first).to_have_text("b.txt, document 2")
+        expect(page.locator("[role=status]").filter(has=phrase)).to_be_focused()
+        expect(button).to_have_count(0)
         page.close()
 
 

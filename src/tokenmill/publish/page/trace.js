@@ -44,15 +44,17 @@ async function askForTrace(text) {
 below.push((turn, place) => {
   if (!turn.text || data.trace !== turn.epoch.tokenizer) return;
   const button = make("button", { type: "button", class: "talk-trace", text: "Where does it stand in the training text?", parent: place });
-  button.addEventListener("click", async () => {
-    button.disabled = true;
-    const found = make("div", { role: "status", parent: place });
+  const found = make("div", { role: "status", tabindex: "-1", parent: place });
+  const look = async () => {
+    found.replaceChildren();
     try {
       showTrace(await askForTrace(turn.text), found);
+      if (document.activeElement === button) found.focus({ preventScroll: true }); // or the focus would be lost
       button.remove();
     } catch (error) {
       make("p", { class: "talk-refused", role: "alert", text: visible(error.message), parent: found });
-      button.disabled = false;
+      button.addEventListener("click", look, { once: true });
     }
-  });
+  };
+  button.addEventListener("click", look, { once: true });
 });
