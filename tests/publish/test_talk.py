@@ -152,6 +152,7 @@ def test_likeliest_tokens_of_both_epochs_are_shown(page: Page, made: Path):
 
 def test_a_conversation_goes_on_and_begins_anew(page: Page, made: Path):
     open_at(page, made / "site")
+    expect(page.get_by_label("a question")).to_be_checked()
     page.locator("#talk-examples button").first.click()
     written(page)
     page.locator("#talk-prompt").fill("And then?")
@@ -304,9 +305,13 @@ def test_what_was_left_out_is_said_beside_the_report(page: Page, made: Path, tmp
     copy = shutil.copytree(made, tmp_path / "copy", ignore=shutil.ignore_patterns("site", "beside"))
     file = copy / "reports/evaluation.json"
     evaluation = json.loads(file.read_text(encoding="utf-8"))
+    for question in evaluation["questions"]:
+        question["kind"] = "text"
     evaluation["questions"][3]["prompt"] = TEXT * CONTEXT
     write_json(file, evaluation)
     publish(copy, copy / "site", replace(SAMPLING, max_new_tokens=1000))
+    open_at(page, copy / "site")
+    expect(page.get_by_label("a text to continue")).to_be_checked()
     open_at(page, copy / "site", epoch=2, temperature=0, text=TEXT * CONTEXT)
     note = column(page).locator(".talk-note").first
     expect(column(page).locator(".talk-report")).to_have_count(1, timeout=PATIENCE)

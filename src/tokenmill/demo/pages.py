@@ -87,7 +87,6 @@ class Pages:
         traced = self._traced_tokenizer()
         frame, questions = self._frame(offers[0])
         data = {
-            "asks": any(question["kind"] == "user" for question in questions) or not questions,
             "cleaning": cleaning_rules(typed_mode(self.models.root)),
             "folder": "parts",
             "models": shown,

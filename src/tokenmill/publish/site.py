@@ -143,7 +143,6 @@ def _data(
     """What the page knows besides the parts."""
     offered = [{"number": n, "name": f"epoch {n}", "part": _part_of(n)} for n in epochs]
     return {
-        "asks": evaluation.asks,
         "cleaning": cleaning_rules(mode),
         "folder": WEIGHTS,
         "models": [{"label": "this run", "epochs": offered}],

@@ -532,7 +532,7 @@ class Talk {
     byId("anew").addEventListener("click", () => {
       for (const column of this.columns) column.clear();
     });
-    this.kind = data.asks ? "user" : "text";
+    this.kind = data.questions.length && data.questions.every(({ kind }) => kind === "text") ? "text" : "user";
     byId("form").hidden = false;
     byId("before").hidden = true;
   }
