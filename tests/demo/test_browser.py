@@ -89,6 +89,18 @@ def test_an_answer_shows_where_it_stands_in_the_text(browser: Browser, project: 
         page.close()
 
 
+def test_a_demo_that_has_ended_is_told_of_with_its_command(browser: Browser, copy: Path):
+    page = browser.new_page()
+    with served_by_a_thread(pages_of(copy)) as served:
+        page.goto(served.url)
+    page.locator("#talk-left").select_option(label="epoch 1")
+    page.get_by_role("button", name="hello").click()
+    alert = page.get_by_role("alert")
+    expect(alert.locator("code")).to_have_text("tokenmill demo", timeout=PATIENCE)
+    assert "`" not in alert.inner_text()
+    page.close()
+
+
 @pytest.mark.parametrize("width", [320, 768])
 def test_long_names_of_models_widen_no_page(page: Page, width: int):
     page.set_viewport_size({"width": width, "height": 800})

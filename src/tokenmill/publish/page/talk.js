@@ -56,6 +56,13 @@ function counted(count, noun) {
   return `${count.toLocaleString("en")} ${noun}${count === 1 ? "" : "s"}`;
 }
 
+/** A sentence about what went wrong, with the commands that it has between backticks as code. */
+function refusal(sentence) {
+  const place = make("p", { class: "talk-refused", role: "alert" });
+  visible(sentence).split("`").forEach((part, index) => place.append(index % 2 ? make("code", { text: part }) : part));
+  return place;
+}
+
 /** Parts that lie beside the page: files that call `tokenmillPart` with the text of the part, or with a sentence why there
     is none. A script is read from a disk, too, where `fetch` is not. */
 const arrived = new Map();
@@ -361,7 +368,7 @@ class Turn {
 
   /** Say what went wrong. */
   fail(sentence) {
-    make("p", { class: "talk-refused", role: "alert", text: visible(sentence), parent: this.answerPlace.parentElement });
+    this.answerPlace.parentElement.append(refusal(sentence));
   }
 
   /** The answer is complete: compare it with the report's, unless it was stopped, and look at its least expected token. */
@@ -624,8 +631,7 @@ class Talk {
       const number = address.get(name);
       const epoch = models[0].epochs.find((one) => String(one.number) === number);
       if (number !== null && !epoch) {
-        const text = `This page has no epoch ${visible(number)}.`;
-        byId("columns").before(make("p", { class: "talk-refused", role: "alert", text }));
+        byId("columns").before(refusal(`This page has no epoch ${number}.`));
         return;
       }
       set(byId(select), epoch?.part ?? null);

@@ -52,7 +52,7 @@ below.push((turn, place) => {
       if (document.activeElement === button) found.focus({ preventScroll: true }); // or the focus would be lost
       button.remove();
     } catch (error) {
-      make("p", { class: "talk-refused", role: "alert", text: visible(error.message), parent: found });
+      found.append(refusal(error.message));
       button.addEventListener("click", look, { once: true });
     }
   };
