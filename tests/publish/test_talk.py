@@ -8,6 +8,7 @@ import shutil
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Literal
 from urllib.parse import urlencode
 
 import pytest
@@ -25,6 +26,25 @@ from tokenmill.words.units import visible
 BEYOND = """elements => elements.filter(
     each => each.getBoundingClientRect().right > innerWidth).map(each => each.className)"""
 """Elements that reach beyond the window."""
+
+CONTRASTS = """elements => {
+    const canvas = new OffscreenCanvas(1, 1).getContext("2d", { willReadFrequently: true });
+    const luminance = (...colours) => {
+        for (const colour of colours) { canvas.fillStyle = colour; canvas.fillRect(0, 0, 1, 1); }
+        const [r, g, b] = [...canvas.getImageData(0, 0, 1, 1).data].map((byte) => {
+            const part = byte / 255;
+            return part <= 0.04045 ? part / 12.92 : ((part + 0.055) / 1.055) ** 2.4;
+        });
+        return 0.2126 * r + 0.7152 * g + 0.0722 * b;
+    };
+    const paper = getComputedStyle(document.querySelector(".talk-asked")).backgroundColor;
+    return elements.map((each) => {
+        const { color, backgroundColor } = getComputedStyle(each);
+        const both = [luminance(color), luminance(paper, backgroundColor)].sort((a, b) => b - a);
+        return (both[0] + 0.05) / (both[1] + 0.05);
+    });
+}"""
+"""How much text and background differ (WCAG 2.2, contrast ratio) if these tokens are a prompt's."""
 
 pytestmark = IN_CHROMIUM
 
@@ -337,3 +357,14 @@ def test_a_page_that_may_not_run_says_so(browser: Browser, made: Path, policy: s
     expect(page.locator(".talk").get_by_text(sentence)).to_be_visible(timeout=PATIENCE)
     expect(page.locator("#talk-stop")).to_be_disabled()
     page.close()
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_a_token_of_any_loss_can_be_read(page: Page, made: Path, scheme: Literal["light", "dark"]):
+    page.emulate_media(color_scheme=scheme)
+    open_at(page, made / "site", temperature=0, text=TEXT)
+    written(page)
+    contrasts = page.locator(".talk-scale .talk-token").evaluate_all(CONTRASTS)
+    assert len(contrasts) == 5
+    assert min(contrasts) >= 4.5
+    assert contrasts == sorted(contrasts, reverse=True)

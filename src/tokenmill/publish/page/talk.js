@@ -219,7 +219,7 @@ class ModelWorker {
 class Column {
   constructor(name) {
     this.place = make("div", { class: "talk-column", parent: byId("columns") });
-    this.log = make("div", { class: "talk-log", role: "group", "aria-label": name, parent: this.place });
+    this.log = make("div", { role: "group", "aria-label": name, parent: this.place });
     this.panel = make("div", { class: "talk-panel", role: "group", "aria-label": `${name}: the likeliest tokens`, parent: byId("panels") });
     this.worker = new ModelWorker();
     this.epoch = null;
