@@ -498,10 +498,10 @@ class Turn {
 
 /** The fields of the sampling: name, label, least, most, step; 0 of top-k and 1 of top-p stand for all tokens. */
 const FIELDS = [
-  ["temperature", "Temperature (0: the likeliest token)", 0, 5, 0.05],
+  ["temperature", "Temperature (0: the likeliest token)", 0, 5, "any"],
   ["top_k", "Top-k (0: all)", 0, 100000, 1],
-  ["top_p", "Top-p (1: all)", 0.01, 1, 0.01],
-  ["repetition_penalty", "Repetition penalty (1: none)", 0.1, 10, 0.05],
+  ["top_p", "Top-p (1: all)", 0.01, 1, "any"],
+  ["repetition_penalty", "Repetition penalty (1: none)", 0.1, 10, "any"],
   ["max_new_tokens", "Length in tokens", 1, MOST_TOKENS, 1],
   ["seed", "Seed", 0, 2 ** 32 - 1, 1],
 ];
@@ -604,7 +604,7 @@ class Talk {
     const values = { ...data.sampling, top_k: data.sampling.top_k ?? 0, top_p: data.sampling.top_p ?? 1 };
     for (const [name, title, min, max, step] of FIELDS) {
       const label = make("label", { text: `${title} `, parent: byId("sampling") });
-      const field = make("input", { type: "number", id: `talk-${name}`, min, max, step: step < 1 ? "any" : step, required: "", parent: label });
+      const field = make("input", { type: "number", id: `talk-${name}`, min, max, step, required: "", parent: label });
       field.value = Math.min(values[name], max);
     }
   }
