@@ -76,12 +76,14 @@ def test_the_money_of_a_part_is_no_sum(
         timing = Timing(
             tmp_path, step=10 * hours, logged=10 * hours, tokens=100 * hours, prices=prices
         )
-        hours += 1
+        hours += 1234
         timing.interval(step=10 * hours, tokens=100 * hours)
     rows = read_timing(tmp_path / TIMING)
     ends = [row.step for row in rows]
     costs = epoch_costs(rows, ends=ends, flops_per_step=1, peak=None, currency="EUR")
-    assert [row.money for row in costs] == [prices.price_per_hour for prices in sessions]
+    assert [row.money for row in costs] == [
+        prices.price_per_hour and 1234 * prices.price_per_hour for prices in sessions
+    ]
     again = Timing(tmp_path, step=10 * hours, logged=10 * hours, tokens=100 * hours, prices=COLAB)
     assert again.total == spent(rows) == Cost(3600 * hours)
     assert "EUR" not in cost_lines(costs)[0][1]
@@ -147,6 +149,9 @@ def test_an_interval_has_its_own_seconds_and_tokens(monkeypatch: pytest.MonkeyPa
     now = 15.0
     assert timing.interval(step=2, tokens=400) == 100
     assert timing.total.seconds == 5
+    now = 16.0
+    assert timing.interval(step=2, tokens=400) == 0
+    assert (timing.total.seconds, timing.seconds) == (5, 6), "no token more, no interval"
 
 
 def test_without_a_folder_times_are_counted_but_not_written(tmp_path: Path):
@@ -227,7 +232,12 @@ def test_steps_between_that_were_made_elsewhere_leave_no_total(tmp_path: Path):
         for step in range(start + 1, end + 1):
             timing.interval(step=step, tokens=step)
     rows = read_timing(tmp_path / TIMING, steps=20)
-    for ends, epochs in (([5, 10, 15, 20], [1, 3, 4]), ([5, 10, 20], [1, 3]), ([10, 20], [2])):
+    for ends, epochs in (
+        ([5, 10, 15, 20], [1, 3, 4]),
+        ([5, 10, 20], [1, 3]),
+        ([10, 20], [2]),
+        ([20], []),
+    ):
         costs = epoch_costs(rows, ends=ends, flops_per_step=1, peak=None, currency="EUR")
         assert [row.epoch for row in costs] == epochs
     assert not are_whole(rows)
@@ -237,6 +247,39 @@ def test_a_table_may_begin_to_count_late():
     rows = table((5, Cost(5)), (10, Cost(10, 1.0)), (15, Cost(15, 3.0)))
     costs = epoch_costs(rows, ends=[5, 10, 15], flops_per_step=1, peak=None, currency="EUR")
     assert [row.cost for row in costs] == [Cost(5), Cost(5, 1.0), Cost(5, 2.0)]
+
+
+def test_a_table_may_cease_to_count_for_a_while():
+    rows = table((5, Cost(5, 1.0)), (10, Cost(10)), (15, Cost(15, 3.0)))
+    costs = epoch_costs(rows, ends=[5, 10, 15], flops_per_step=1, peak=None, currency="EUR")
+    assert [row.cost for row in costs] == [Cost(5, 1.0), Cost(5), Cost(5, 2.0)]
+
+
+def test_an_epoch_too_short_for_the_clock_has_no_utilisation():
+    (row,) = epoch_costs(table((5, Cost(0))), ends=[5], flops_per_step=1, peak=1e6, currency="EUR")
+    assert (row.seconds, row.utilisation) == (0, None)
+
+
+def test_rows_of_another_number_of_steps_stay(tmp_path: Path):
+    """Those of a table from before it had this column give way, and so does a damaged table."""
+    path = tmp_path / "costs.csv"
+    path.write_text("damaged\n1,2\n")
+    rows = table((5, Cost(5)), (10, Cost(12)))
+    short, long = (
+        epoch_costs(rows, ends=ends, flops_per_step=1, peak=None, currency="EUR")
+        for ends in ([5], [5, 10])
+    )
+    for costs in (short, long, long):
+        write_costs(path, costs)
+    assert [row.steps for row in read_costs(path)] == [5, 10, 10]
+    assert [row.seconds for row in read_costs(path, steps=5)] == [5]
+    assert [row.seconds for row in read_costs(path, steps=10)] == [5, 7]
+    path.write_text(
+        "\n".join(line.rpartition(",")[0] for line in path.read_text().splitlines()) + "\n"
+    )
+    assert [row.seconds for row in read_costs(path, steps=7)] == [5, 5, 7]
+    write_costs(path, short)
+    assert [(row.seconds, row.steps) for row in read_costs(path)] == [(5, 5)]
 
 
 @pytest.mark.parametrize("currency", ["EUR", 'a,"b'])
@@ -314,7 +357,9 @@ def test_times_of_a_run_whose_checkpoints_were_removed_go_on(tmp_path: Path):
     folder = tmp_path / "run"
     folder.mkdir()
     (tmp_path / "run.timing.csv").write_text(",".join(TIMING_COLUMNS) + "\n3,1.500,200,,\n")
-    timing = Timing(folder, step=3, logged=3, tokens=30, prices=FREE)
+    timing = Timing(folder, step=5, logged=3, tokens=50, prices=FREE)
     timing.interval(step=6, tokens=60)
-    assert [row.step for row in read_timing(find_times(tmp_path, "run", TIMING))] == [3, 6]
+    rows = read_timing(find_times(tmp_path, "run", TIMING))
+    assert [row.step for row in rows] == [3, 6]
+    assert are_whole(rows), "no interval has ended behind step 3"
     assert timing.total.seconds > 1.5
