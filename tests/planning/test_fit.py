@@ -21,6 +21,7 @@ from tokenmill.cli.main import main
 from tokenmill.cli.preset import params_with, text_with
 from tokenmill.core.errors import UserError
 from tokenmill.core.params import PARAMS_FILE, read_yaml
+from tokenmill.formats.chat import TURN_TOKENS
 from tokenmill.model import gpt as models
 from tokenmill.model.config import ModelConfig
 from tokenmill.planning import benchmark, plan
@@ -28,9 +29,11 @@ from tokenmill.planning import fit as fitting
 from tokenmill.planning.benchmark import TooLargeError
 from tokenmill.planning.fit import (
     CHEAPEST,
+    ENOUGH_STEPS,
     LADDER,
     LARGE,
     LARGEST,
+    LARGEST_VOCABULARY,
     MOST_EPOCHS,
     MOST_EPOCHS_OF_LARGE,
     READ_BY_LARGER,
@@ -40,13 +43,16 @@ from tokenmill.planning.fit import (
     context_for,
     epoch_seconds,
     fit,
+    heads_for,
     most_epochs,
     parameters_per_token,
     predicted_loss,
     vocabulary_for,
+    workload,
 )
 from tokenmill.planning.plan import HARDWARE, Hardware, gpu_timer, plan_training
 from tokenmill.schema import AllParams, check_all
+from tokenmill.tokens.bpe import train_reference
 from tokenmill.training.schedule import Workload
 from tokenmill.training.size import flops_per_token
 
@@ -131,14 +137,73 @@ def test_a_corpus_is_known_whole_or_by_a_part(
     assert (part.text_bytes, part.documents) == (pytest.approx(size, rel=0.1), 3)
 
 
-def test_a_proposal_is_of_its_own_weights_and_rates(params: AllParams):
-    other = {"model.start_from": "models/start/other", "train.schedule.horizon_epochs": 2}
+def test_a_part_is_spread_over_the_text(
+    params: AllParams, project: Path, monkeypatch: pytest.MonkeyPatch
+):
+    for letter in "abcdefgh":
+        (project / f"text/{letter}.txt").write_text(letter * 1000)
+    for number in range(3):
+        (project / f"text/{number}.txt").unlink()
+    monkeypatch.setattr(fitting, "SAMPLE_BYTES", 2000)
+    assert "".join(text[0] for text in Corpus.read(project, params).sample) == "ae"
+
+
+@pytest.mark.parametrize("sample_bytes", [10**6, 10**4])
+def test_marks_and_ends_of_documents_are_tokens(
+    params: AllParams, project: Path, monkeypatch: pytest.MonkeyPatch, sample_bytes: int
+):
+    """400 conversations of two turns in four files, some of them long, each turn with two marks."""
+    chats = project / "chats"
+    chats.mkdir()
+    answers = [f"Да, это город номер {number}." for number in range(99)] + ["Да. " * 1000]
+    lines = [{"prompt": "Это город?", "completion": answer} for answer in answers]
+    for name in "abcd":
+        (chats / f"{name}.jsonl").write_text(
+            "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines)
+        )
+    data = params.data.model_copy(update={"raw": "chats"})
+    monkeypatch.setattr(fitting, "SAMPLE_BYTES", sample_bytes)
+    corpus = Corpus.read(project, params.model_copy(update={"data": data}))
+    assert not any(mark in text for mark in TURN_TOKENS for text in corpus.sample)
+    assert (corpus.documents, corpus.turn_tokens) == (400, 1600)
+    assert corpus.median_bytes == len(f"Это город?{answers[10]}".encode())
+    if len(corpus.sample) < 800:
+        return
+    text = TokenizedText.of(corpus, 512, val_fraction=0.1)
+    tokenizer = train_reference([corpus.sample], 512)
+    tokens = sum(len(tokenizer.encode(said).ids) for said in corpus.sample) + 400 + 1600
+    assert text.train_tokens + text.val_tokens == pytest.approx(tokens, rel=0.06)
+    assert text.val_tokens == pytest.approx(0.1 * tokens, rel=0.06)
+
+
+def test_what_is_written_is_what_was_timed(params: AllParams):
+    """Whatever params.yaml had before."""
+    other = {
+        "model.architecture": "gpt2",
+        "model.n_embd": 32,
+        "model.dropout": 0.1,
+        "tokenizer.type": "char",
+        "train.batch_size": 3,
+        "train.gradient_accumulation_steps": 2,
+        "train.optimizer": "adamw",
+        "train.learning_rate": 0.5,
+        "train.schedule.warmup_steps": 7,
+        "train.schedule.horizon_epochs": 2,
+    }
     PARAMS_FILE.write_text(text_with(other, PARAMS_FILE))
+    params = check_all(PARAMS_FILE)
     corpus = corpus_of(params, text_bytes=1_000_000)
-    values = fit(corpus, params, seconds=60, step_seconds=step_seconds).values
-    changed = params_with(values, PARAMS_FILE)
-    assert changed.model.start is None
-    assert changed.train.schedule.horizon_epochs is None
+    proposal = fit(corpus, params, seconds=60, step_seconds=step_seconds)
+    PARAMS_FILE.write_text(text_with({"model.start_from": "models/start/other"}, PARAMS_FILE))
+    written = params_with(proposal.values, PARAMS_FILE)
+    assert written.model.start is None
+    assert (written.tokenizer.type, written.tokenizer.vocab_size) == (
+        "bpe",
+        proposal.text.vocabulary,
+    )
+    assert ModelConfig.of(written.model, proposal.text.vocabulary) == proposal.work.config
+    assert (written.model.architecture, written.model.dropout) == ("modern", 0)
+    assert written.train == proposal.work.train
 
 
 @pytest.mark.parametrize("words", [1, 20, 60, 400])
@@ -153,6 +218,8 @@ def test_a_text_of_a_few_words_fits_or_is_refused(params: AllParams, project: Pa
     else:
         work = fit(corpus, params, seconds=60, step_seconds=step_seconds).work
         assert work.tokens > work.config.context_length
+        assert work.train.batch_size == 4, "the smallest"
+        assert work.train.schedule.warmup_steps <= work.steps / 10
 
 
 @pytest.mark.parametrize("files", [1, 3])
@@ -193,6 +260,18 @@ def test_the_promised_time_is_kept_and_counts_all_steps(
     assert proposal.seconds == work.train.epochs * epoch_seconds(
         work, proposal.text, step_seconds(work)
     )
+    assert work.train.batch_size == 4 or work.steps >= ENOUGH_STEPS / 2
+
+
+def test_a_validation_token_takes_a_third_of_a_training_token(params: AllParams):
+    text = TokenizedText(corpus_of(params, text_bytes=10**6), 512, 2.0, 400_000, 300_000)
+    work = workload(params, text, *LADDER[0])
+    training = work.steps_per_epoch
+    batches = 300_000 / work.tokens_per_step
+    for limit, validated in ((None, batches), (10**9, batches), (60_000, batches / 10)):
+        train = work.train.model_copy(update={"validation_bytes": limit})
+        limited = replace(work, train=train)
+        assert epoch_seconds(limited, text, 2.0) == pytest.approx(2 * (training + validated / 3))
 
 
 def test_more_time_never_promises_a_higher_loss(params: AllParams):
@@ -229,6 +308,7 @@ def test_no_model_is_too_large_for_its_text(params: AllParams, text_bytes: int):
     proposal = fit(corpus, params, seconds=360_000, step_seconds=keeping)
     assert parameters_per_token(proposal.work) <= LARGEST
     assert all(parameters_per_token(work) <= LARGEST for work in timed)
+    assert "time" not in {name: why for name, _, why in proposal.reasons}["epochs"]
     is_large = parameters_per_token(proposal.work) > LARGE
     assert proposal.work.train.epochs == (MOST_EPOCHS_OF_LARGE if is_large else MOST_EPOCHS)
 
@@ -250,6 +330,29 @@ def test_the_next_larger_model_must_read_the_text_often(
             assert proposal.work.train.epochs >= READ_BY_LARGER
         taken.add(bool(steps))
     assert taken == {False, True}
+
+
+def test_models_that_learn_less_in_the_time_are_not_timed(
+    params: AllParams, monkeypatch: pytest.MonkeyPatch
+):
+    """Here that takes seconds for each."""
+    corpus = corpus_of(params, text_bytes=2_000_000)
+
+    def tried() -> tuple[Fit, int]:
+        shapes = set[int]()
+
+        def timed(work: Workload) -> float:
+            shapes.add(work.config.n_embd)
+            return step_seconds(work)
+
+        proposal = fit(corpus, params, seconds=480, step_seconds=timed)
+        return proposal, len(shapes)
+
+    proposal, few = tried()
+    monkeypatch.setattr(fitting, "GIVE_UP", math.inf)
+    same, many = tried()
+    assert same.work == proposal.work
+    assert few < many
 
 
 def rung(proposal: Fit) -> int:
@@ -281,6 +384,8 @@ def test_a_vocabulary_is_worth_its_work(params: AllParams, monkeypatch: pytest.M
     assert {row[0] for row in found} == {CHEAPEST}
     assert {row[-1] for row in found} == {16_384}, "at most twice the first"
     assert len({size for row in found for size in row}) == 5
+    corpus = corpus_of(params, text_bytes=10**9)
+    assert proposed(0.3, 10**7) == LARGEST_VOCABULARY
 
 
 def test_a_smaller_vocabulary_lets_the_text_be_read_once(
@@ -365,6 +470,10 @@ def test_every_proposed_value_has_a_reason_and_is_valid(params: AllParams, proje
     )
     names = ["vocabulary", "model", "context", "batch", "epochs", "rate"]
     assert [name for name, *_ in proposal.reasons] == names
+    reasons = {name: why for name, _, why in proposal.reasons}
+    text = proposal.text
+    assert f" {text.train_tokens // text.vocabulary:,} times" in reasons["vocabulary"]
+    assert f" {text.corpus.median_bytes / text.bytes_per_token:,.0f} or" in reasons["context"]
     before = (project / PARAMS_FILE).read_text()
     after = text_with(proposal.values, project / PARAMS_FILE)
     written = params_with(proposal.values, project / PARAMS_FILE)
@@ -385,6 +494,9 @@ def test_repeated_text_and_useless_parameters_are_worth_less(params: AllParams):
     new = loss(tokens=8_000_000, epochs=1, width=64)
     repeated = loss(tokens=1_000_000, epochs=8, width=64)
     assert new < repeated < loss(tokens=1_000_000, epochs=1, width=64)
+    forever = loss(tokens=1290, epochs=10**6, width=1024)  # ten sequences
+    worth = 1.87 + 521 / (1280 * 6.31) ** 0.353 + 1488 / (1280 * 16.39) ** 0.353
+    assert forever == pytest.approx(worth), "Muennighoff et al. 2023"
     gains = [
         loss(tokens=10**6, epochs=4, width=w) - loss(tokens=10**6, epochs=4, width=2 * w)
         for w in (16, 256)
@@ -398,6 +510,7 @@ def test_vocabulary_and_context_follow_text_and_width():
     assert context_for(768, document_tokens=10_000) == 1024
     assert context_for(768, document_tokens=100) == 128
     assert context_for(64, document_tokens=3) == 64
+    assert [heads_for(width) for width in (64, 256, 384, 768)] == [2, 8, 6, 12]
 
 
 def test_the_command_writes_on_yes_and_names_a_missing_price(

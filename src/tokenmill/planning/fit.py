@@ -140,7 +140,7 @@ class Corpus:
         raw = raw_text(params.data.raw, root)
         sources = find_sources(raw, FORMATS, params.data.encoding).sources
         disk = sum(source.size for source in sources)
-        every = min(len(sources), max(1, disk // SAMPLE_BYTES))
+        every = max(1, disk // SAMPLE_BYTES)
         read = list[str]()
         lengths = list[int]()
         total = 0
@@ -301,7 +301,8 @@ def fit(corpus: Corpus, params: AllParams, *, seconds: float, step_seconds: Step
                 text, work = twice, larger
     work = search.next_larger(text, work)
     warmup = min(20, work.steps // 10)
-    work = _changed(work, schedule=work.train.schedule.model_copy(update={"warmup_steps": warmup}))
+    schedule = {"warmup_steps": warmup, "horizon_epochs": None}
+    work = _changed(work, schedule=work.train.schedule.model_copy(update=schedule))
     promised = search.epoch_seconds(work, text) * work.train.epochs
     return Fit(work, text, promised, search.too_large.get(text.vocabulary))
 
