@@ -114,7 +114,7 @@ def test_here_alone_has_a_price_and_no_share_of_a_peak(
     alone = plan(capsys, "--hardware", "here", *more)
     assert re.search(r"e12 operations a second; \d+ s in all", alone)
     assert " 19.50 USD" in alone.replace("  ", " "), "of 39 steps"
-    (here,) = re.findall("(?m)^here .*", plan(capsys, "--hardware", "here", "T4", *more))
+    (here,) = re.findall("(?m)^here .*", plan(capsys, "--hardware", "Here", "T4", *more))
     assert "USD" not in here, "it is the price of a T4"
 
 

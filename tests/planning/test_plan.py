@@ -4,6 +4,7 @@ import json
 import shutil
 import statistics
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -22,10 +23,11 @@ from tokenmill.core.files import write_json
 from tokenmill.core.params import PARAMS_FILE
 from tokenmill.costs import read_timing
 from tokenmill.model import gpt
-from tokenmill.model.config import ModelConfig
+from tokenmill.model.config import FEWEST_IDS, MOST_IDS, ModelConfig
 from tokenmill.model.device import Compute
 from tokenmill.model.gpt import empty_model, parameter_count
 from tokenmill.planning import benchmark
+from tokenmill.planning import plan as planning
 from tokenmill.planning.benchmark import (
     STEPS,
     Speed,
@@ -46,11 +48,11 @@ from tokenmill.planning.plan import (
     step_time,
 )
 from tokenmill.schema import BEFORE_TRAINING, check_all
-from tokenmill.training.compile import STEPS_TO_RECORD, Compilation
+from tokenmill.training.compile import RECORDED_TFLOP, STEPS_TO_RECORD, Compilation
 from tokenmill.training.optimizer import POLAR_EXPRESS
 from tokenmill.training.params import OptimizerName
 from tokenmill.training.schedule import Workload
-from tokenmill.training.size import flops_per_token, step_flops
+from tokenmill.training.size import USABLE_MEMORY, flops_per_token, memory, step_flops
 from tokenmill.training.step import Batch, StepResult
 
 GPT2_SMALL = [
@@ -168,6 +170,28 @@ def test_as_many_sequences_as_memory_holds(
     assert plan.rows[0].sequences == sequences
 
 
+@pytest.mark.parametrize(("name", "precision"), [("T4", torch.float16), ("A100", torch.bfloat16)])
+def test_a_part_of_memory_is_left_to_others(
+    project: Path, monkeypatch: pytest.MonkeyPatch, name: str, precision: torch.dtype
+):
+    (card,) = (gpu for gpu in HARDWARE if gpu.name == name)
+    given: dict[str, Any] = {"tokens": 10**6, "hardware": [name]}
+    work = planned(project, **given).work
+    need = memory(work, sequences=8, precision=precision, compiled=True).total / USABLE_MEMORY
+    for share, sequences in ((1.0001, 8), (0.9999, 4)):
+        cards = [replace(card, memory_gb=share * need / 1e9)]
+        monkeypatch.setattr(planning, "HARDWARE", cards)
+        (row,) = planned(project, "train.batch_size=8", **given).rows
+        assert (row.sequences, row.wanted) == (sequences, 8)
+
+
+def test_gradients_are_summed_over_batches(project: Path):
+    """Memory holds one of them at a time."""
+    summed = ["train.batch_size=8", "train.gradient_accumulation_steps=4"]
+    (row,) = planned(project, *summed, tokens=10**6, hardware=["A100"]).rows
+    assert row.wanted == 8
+
+
 def test_several_devices_hold_a_part_of_a_batch_each(project: Path):
     (row,) = gpt2_small(project, hardware=["T4"], devices=8).rows
     assert row.wanted == 8
@@ -207,10 +231,15 @@ def test_an_override_that_is_no_yaml_is_refused(value: str):
         apply_override({"train": {"seed": 0}}, f"train.seed={value}")
 
 
-@pytest.mark.parametrize("vocab_size", [1, 10**23])
+@pytest.mark.parametrize("vocab_size", [1, FEWEST_IDS - 1, MOST_IDS + 1, 10**23])
 def test_no_tokenizer_has_such_a_vocabulary(vocab_size: int, project: Path):
     with pytest.raises(UserError, match="--vocab-size"):
         planned(project, tokens=10**6, vocab_size=vocab_size)
+
+
+def test_the_smallest_tokenizer_is_planned(project: Path):
+    plan = planned(project, tokens=10**6, vocab_size=FEWEST_IDS, hardware=["T4"])
+    assert plan.work.config.vocab_size == FEWEST_IDS
 
 
 def test_a_preset_equals_the_same_values_by_hand(project: Path):
@@ -357,13 +386,16 @@ def test_last_training_tells_the_speed_of_this_machine(
     rows = read_timing(project / "metrics" / "timing.csv")
     rate = statistics.median(row.tokens_per_second for row in rows)
     trained = outcome.manifest.model.model_dump(exclude={"vocab_size"})
-    plan = planned(
-        project, *(f"model.{name}={value}" for name, value in trained.items()), hardware=["T4"]
-    )
+    shape = [f"model.{name}={value}" for name, value in trained.items()]
+    plan = planned(project, *shape, hardware=["T4"])
     assert plan.work.tokens == 155
     assert [row.name for row in plan.rows] == ["this machine", "T4"]
     assert plan.work.tokens_per_step / plan.rows[0].step_seconds == pytest.approx(rate)
     assert plan.source
+    deeper = planned(project, *shape, "model.n_layer=9", hardware=["T4"])
+    assert deeper.rows[0].step_seconds / step_flops(deeper.work) == pytest.approx(
+        plan.rows[0].step_seconds / step_flops(plan.work)
+    )
 
 
 def test_a_speed_that_was_rounded_to_nothing_is_unknown(
@@ -374,6 +406,8 @@ def test_a_speed_that_was_rounded_to_nothing_is_unknown(
     run(tokens, project / "models" / "gpt")
     (timing,) = project.glob(".resume/*/timing.csv")
     timing.write_text("step,seconds,tokens_per_second,units,money\n5,1000.000,0,,\n")
+    assert [row.name for row in planned(project, hardware=["T4"]).rows] == ["T4"]
+    timing.unlink()  # as in a clone that pulled the model
     assert [row.name for row in planned(project, hardware=["T4"]).rows] == ["T4"]
 
 
@@ -537,6 +571,10 @@ def test_a_small_model_waits_for_the_launches_of_its_operations(layers: int):
     assert recorded.seconds == pytest.approx(launches * RECORDED_SECONDS)
     alone = step_time(cards["T4"], work)
     assert alone.seconds == pytest.approx(launches * LAUNCH_SECONDS)
+    deep = Workload(config_of("modern", n_layer=24), train_params(batch_size=40_000), 10**9)
+    launched = step_time(replace(cards["A100"], teraflops=1e6), deep)
+    assert step_flops(deep) > RECORDED_TFLOP * 1e12, "so it is not recorded"
+    assert launched.seconds == pytest.approx(2550 * LAUNCH_SECONDS)
     two = step_time(cards["A100"], work, devices=2)
     assert two.compute_seconds == pytest.approx(launches * LAUNCH_SECONDS)
 
