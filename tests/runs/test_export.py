@@ -29,6 +29,7 @@ from tokenmill.formats.tokenizer import SPECIAL_TOKENS, TextTokenizer, read_toke
 from tokenmill.model.config import Architecture, ModelConfig
 from tokenmill.model.gpt import GPT, build
 from tokenmill.model.huggingface import load_model, save_weights
+from tokenmill.model.manifest import read_manifest
 from tokenmill.runs.export import Record, export, files_of, is_export_of, record_of
 from tokenmill.runs.find import FoundModel
 
@@ -107,6 +108,8 @@ def test_spelled_special_tokens_are_text_on_demand(exported: tuple[FoundModel, P
     checkpoint, folder = exported
     tokenizer = read_tokenizer(checkpoint.tokenizer)
     published = AutoTokenizer.from_pretrained(folder)
+    assert published.model_max_length == load_model(checkpoint.folder).config.context_length
+    assert set(published.all_special_tokens) == set(SPECIAL_TOKENS)
     text = f"one {''.join(SPECIAL_TOKENS)}"
     assert set(published(text)["input_ids"]) >= tokenizer.special_ids
     ids = published(text, split_special_tokens=True)["input_ids"]
@@ -248,15 +251,18 @@ def test_generation_ends_at_the_context_or_before(exported: tuple[FoundModel, Pa
 def test_card_tells_the_run_and_escapes_its_text(tmp_path: Path):
     checkpoint = checkpoint_in(tmp_path, "gpt2", "char")
     run = prepare(tmp_path / "run")
+    manifest = read_manifest(run / "models/gpt")
     evaluation = read_evaluation(run / "reports/evaluation.json")
     export(
         checkpoint,
-        Record(None, evaluation, read_clean_report(run / "data/clean_report.json")),
+        Record(manifest, evaluation, read_clean_report(run / "data/clean_report.json")),
         tmp_path / "out",
     )
     card = (tmp_path / "out/README.md").read_text()
     assert card.startswith("---\n")
     assert "license: unknown" in card
+    assert manifest.fingerprint in card
+    assert f"| train.batch_size | {manifest.train.batch_size} |" in card
     assert "| 2 | 2.0000 | 2.5000 | 617.25 | 1.2500 |" in card
     assert "`<|user_start|>What is the capital of France?<|turn_end|>" in card
     assert "From &lt;b&gt;: 140 documents of 200" in card.replace("\u202f", " ")
@@ -283,6 +289,8 @@ def test_the_card_knows_only_what_is_of_the_model(
     assert known() == (True, False, True)
     write_lock(run)
     assert known() == (True, True, False)
+    checkpoint = FoundModel("epoch 2", run / "models/finetuned/epoch-2", run / "none")
+    assert known() == (False, False, False)
 
 
 def test_nothing_is_overwritten(tmp_path: Path):

@@ -12,12 +12,14 @@ import torch
 
 from tests.runs.test_export import NOTHING, TEXT, checkpoint_in
 from tokenmill.core.errors import UserError
+from tokenmill.core.files import sha256_of
 from tokenmill.evaluation.generate import generate
 from tokenmill.evaluation.sampling import Sampling
 from tokenmill.formats.chat import TURN_END, TURN_TOKENS, chat_prompt, spelled
 from tokenmill.formats.tokenizer import END_OF_TEXT, SPECIAL_TOKENS, read_tokenizer
 from tokenmill.model.config import Architecture
 from tokenmill.model.huggingface import load_model
+from tokenmill.model.manifest import WEIGHTS
 from tokenmill.model.ops import MAX_PLAIN_LENGTH
 from tokenmill.runs.export import export, is_export_of
 
@@ -32,8 +34,21 @@ def test_gguf_holds_model_and_tokenizer(tmp_path: Path):
     model = load_model(checkpoint.folder)
     field = {name: value.contents() for name, value in reader.fields.items()}
     assert field["general.architecture"] == field["tokenizer.ggml.model"] == "gpt2"
-    assert field["gpt2.context_length"] == model.config.context_length
-    assert field["tokenizer.ggml.tokens"][field["tokenizer.ggml.eos_token_id"]] == END_OF_TEXT
+    config = model.config
+    shape = {
+        "block_count": config.n_layer,
+        "context_length": config.context_length,
+        "embedding_length": config.n_embd,
+        "feed_forward_length": model.get_parameter("blocks.0.down.weight").shape[1],
+        "attention.head_count": config.n_head,
+    }
+    assert {name: field[f"gpt2.{name}"] for name in shape} == shape
+    assert field["general.file_type"] == 0, "all tensors are float32"
+    assert field["tokenizer.ggml.pre"] == "gpt-2"
+    assert not field["tokenizer.ggml.add_bos_token"], "no training text begins so"
+    for name in ("bos", "eos", "padding"):
+        end = field[f"tokenizer.ggml.{name}_token_id"]
+        assert field["tokenizer.ggml.tokens"][end] == END_OF_TEXT
     assert "generation %" not in field["tokenizer.chat_template"]
     asked = [
         {"role": "user", "content": "one?"},
@@ -50,8 +65,7 @@ def test_gguf_holds_model_and_tokenizer(tmp_path: Path):
     assert field["gpt2.attention.layer_norm_epsilon"] == pytest.approx(
         model.get_submodule("norm").eps
     )
-    assert field["general.name"] == f"{model.config.n_layer} layers, {model.config.n_embd} wide"
-    assert is_export_of(checkpoint, tmp_path / "out", "gguf")
+    assert field["general.name"] == f"{config.n_layer} layers, {config.n_embd} wide"
     merges = json.loads(checkpoint.tokenizer.read_bytes())["model"]["merges"]
     assert field["tokenizer.ggml.merges"] == [" ".join(pair) for pair in merges]
     tensors = {tensor.name: torch.tensor(tensor.data) for tensor in reader.tensors}
@@ -60,6 +74,17 @@ def test_gguf_holds_model_and_tokenizer(tmp_path: Path):
         tensors["blk.1.attn_qkv.weight"], model.get_parameter("blocks.1.attention.qkv.weight")
     )
     assert torch.equal(tensors["output.weight"], model.head.weight)
+
+
+def test_the_card_tells_whose_weights_a_gguf_file_has(tmp_path: Path):
+    pytest.importorskip("gguf")
+    checkpoint = checkpoint_in(tmp_path, "gpt2", "bpe")
+    export(checkpoint, NOTHING, tmp_path / "out", "gguf")
+    assert {path.name for path in (tmp_path / "out").iterdir()} == {"README.md", "model.gguf"}
+    assert is_export_of(checkpoint, tmp_path / "out", "gguf")
+    card = tmp_path / "out/README.md"
+    card.write_text(card.read_text().replace(sha256_of(checkpoint.folder / WEIGHTS), "another"))
+    assert not is_export_of(checkpoint, tmp_path / "out", "gguf")
 
 
 def test_llama_cpp_writes_the_same(tmp_path: Path):
