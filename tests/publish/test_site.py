@@ -17,13 +17,17 @@ from tests.runs.unfinished import begin
 from tokenmill.cli.main import main
 from tokenmill.core.errors import UserError
 from tokenmill.core.files import write_json
+from tokenmill.core.params import typed_mode
+from tokenmill.evaluation.results import read_evaluation
+from tokenmill.formats.tokenizer import read_tokenizer
 from tokenmill.model.huggingface import load_model
 from tokenmill.model.manifest import read_manifest
 from tokenmill.publish import parts as parts_module
 from tokenmill.publish import site as module
+from tokenmill.publish.cleaning import cleaning_rules
 from tokenmill.publish.site import publish
 from tokenmill.publish.talk import NO_PROMPT, TALK
-from tokenmill.publish.weights import packed
+from tokenmill.publish.weights import pack, packed
 
 
 @pytest.fixture(scope="module")
@@ -83,6 +87,28 @@ def test_page_has_weights_tokenizer_and_answers(made: Path, page: str):
         assert (described["about"], b"".join(parts)) == packed(model, "int8")
     assert [one["prompt"] for one in data["questions"]][:2] == [QUESTION, f"{HOSTILE} prompt"]
     assert data["questions"][0]["greedy"][epochs_of(page)[1]["part"]] == HOSTILE
+    assert data["asks"] == read_evaluation(made / "reports/evaluation.json").asks
+    assert data["cleaning"] == json.loads(json.dumps(cleaning_rules(typed_mode(made))))
+
+
+def test_what_the_report_links_to_comes_along_each_time(made: Path, tmp_path: Path):
+    (made / "reports/data.html").write_text("data")
+    for epochs in ([2, 1, 2], [1]):
+        numbers = publish(made, tmp_path / "site", SAMPLING, epochs=epochs)
+        assert numbers == sorted(set(epochs))
+    (made / "reports/data.html").unlink()
+    files = {path.name: path.read_bytes() for path in (tmp_path / "site").iterdir()}
+    assert files.keys() == {"index.html", ".nojekyll", "data.html", "samples.md"}
+    assert files["data.html"] == b"data"
+    assert files["samples.md"] == (made / "reports/samples.md").read_bytes()
+
+
+def test_weights_of_another_model_have_another_name(made: Path):
+    """A browser may have kept those of the model before."""
+    tokenizer = read_tokenizer(made / "data/tokenizer/tokenizer.json")
+    models = [load_model(made / f"models/gpt/epoch-{n}") for n in (1, 2)]
+    names = {pack(model, tokenizer, epoch=1, precision="int8").name for model in models}
+    assert len(names) == 2
 
 
 def test_large_weights_lie_beside_the_page(made: Path, monkeypatch: pytest.MonkeyPatch):
@@ -106,11 +132,13 @@ def test_large_weights_lie_beside_the_page(made: Path, monkeypatch: pytest.Monke
 def test_a_folder_with_something_else_is_kept(made: Path, tmp_path: Path):
     target = tmp_path / "site"
     publish(made, target, SAMPLING, epochs=[1])
-    (target / "README.md").write_text("mine")
-    with pytest.raises(UserError, match=r"README\.md"):
-        publish(made, target, SAMPLING)
-    assert (target / "README.md").read_text() == "mine"
-    (target / "README.md").unlink()
+    (target / "weights").mkdir()
+    for name in ("README.md", "weights/mine.js", "epoch-1-0123456789ab-0.js"):
+        (target / name).write_text("mine")
+        with pytest.raises(UserError, match=name):
+            publish(made, target, SAMPLING)
+        assert (target / name).read_text() == "mine"
+        (target / name).unlink()
     (target / "index.html").write_text("mine")
     with pytest.raises(UserError, match="--output"):
         publish(made, target, SAMPLING)
@@ -120,6 +148,7 @@ def test_a_folder_with_something_else_is_kept(made: Path, tmp_path: Path):
     ("old", "new", "named"),
     [
         (TALK, "", "version"),
+        ("</body>", "", "version"),
         ("Content-Security-Policy", "x", "version"),
     ],
 )
@@ -135,6 +164,14 @@ def test_a_report_that_does_not_fit_is_refused(
     finally:
         file.write_text(report, encoding="utf-8")
     assert not (tmp_path / "site").exists()
+
+
+def test_a_damaged_report_is_refused(made: Path, tmp_path: Path):
+    copy = shutil.copytree(made, tmp_path / "copy")
+    for damage in (lambda file: file.write_bytes(b"\xff"), Path.unlink):
+        damage(copy / "reports/index.html")
+        with pytest.raises(UserError, match="missing or damaged"):
+            publish(copy, tmp_path / "site", SAMPLING)
 
 
 def test_report_and_evaluation_are_of_the_very_model(made: Path, tmp_path: Path):
