@@ -1,6 +1,7 @@
 """Checks of parameters, text, compiler, memory and disk; the estimate of disk against a real
 run."""
 
+import gzip
 import os
 import shutil
 from pathlib import Path
@@ -15,12 +16,17 @@ from tests.doctor.small import opened, single
 from tests.imports import ROOT
 from tests.pipeline.project import Project as Repository
 from tests.pipeline.project import change_params
-from tokenmill.doctor import checks
+from tests.training.tiny import write_tokens
+from tokenmill.core.errors import UserError
+from tokenmill.doctor import checks, dvc
 from tokenmill.doctor.environment import Finding, Pipeline, Project
 from tokenmill.formats.token_file import read_metadata
+from tokenmill.model.config import ModelConfig
 from tokenmill.model.device import Compute
 from tokenmill.schema import check_all
-from tokenmill.words.units import override
+from tokenmill.training.schedule import Workload
+from tokenmill.training.size import memory
+from tokenmill.words.units import override, size
 
 
 @pytest.fixture
@@ -69,6 +75,27 @@ def test_text_outside_needs_an_absolute_path(project: Project, tmp_path: Path):
     assert [source.size for source in project.raw.sources] == [5]
 
 
+@pytest.mark.parametrize("writable", [True, False])
+def test_what_cannot_be_written_is_not_tried(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, writable: bool
+):
+    done = list[str]()
+
+    def looking(_: Project) -> list[Finding]:
+        done.append("looked")
+        return []
+
+    def writing(_: Project) -> list[Finding]:
+        done.append("wrote")
+        return []
+
+    monkeypatch.setattr(checks, "is_writable", lambda _: writable)
+    monkeypatch.setattr(checks, "CHECKS", (writing, looking))
+    monkeypatch.setattr(checks, "WRITING", (writing,))
+    assert list(checks.run_checks(tmp_path)) == []
+    assert done == (["wrote", "looked"] if writable else ["looked"])
+
+
 @pytest.mark.parametrize(
     ("setting", "device", "level"),
     [
@@ -101,6 +128,19 @@ def test_a_gpu_that_torch_cannot_use_is_a_problem(
     finding = single(checks.check_device, project)
     assert finding.level == level
     assert ("550" in finding.text, "cpu" in (finding.fix or "")) == (level == "problem",) * 2
+
+
+@pytest.mark.parametrize(("device", "other"), [("auto", "cpu"), ("cuda", "auto"), ("mps", "auto")])
+def test_another_device_is_named(
+    project: Project, device: str, other: str, monkeypatch: pytest.MonkeyPatch
+):
+    def refused(*_: object) -> Compute:
+        raise UserError(device)
+
+    monkeypatch.setattr(checks, "choose_compute", refused)
+    change_params(project.root / "params.yaml", {"runtime.device": device})
+    project.params = check_all(project.root / "params.yaml")
+    assert single(checks.check_device, project).fix == f"set runtime.device to {other}"
 
 
 @pytest.mark.parametrize(("precision", "level"), [("auto", "ok"), ("bfloat16", "warning")])
@@ -150,6 +190,51 @@ def test_disk_must_hold_what_will_be_written(
     assert "checkpoints" in finding.text
 
 
+def test_without_links_the_cache_takes_as_much_again(
+    repository: Repository, large: Project, monkeypatch: pytest.MonkeyPatch
+):
+    assert large.params
+    text = checks.CONVERSATION_BYTES * large.params.sample.conversations
+    parts = checks.bytes_to_write(large.params, text=text, tokens=None, vocab_size=320)
+    usage: Any = shutil.disk_usage("/")
+    checked = opened(repository)
+    checked.params = large.params
+    for is_linked, count in (
+        (True, sum(parts.values())),
+        (False, sum(parts.values()) + sum(parts[name] for name in checks.CACHED)),
+    ):
+        monkeypatch.setattr(dvc, "links", lambda _, answer=(is_linked, None): answer)
+        for free, level in ((count - 1, "problem"), (count, "warning")):
+            monkeypatch.setattr(
+                shutil, "disk_usage", lambda _, free=free: usage._replace(free=free)
+            )
+            assert single(checks.check_disk, checked).level == level
+
+
+def test_compressed_text_takes_its_whole_size(
+    large: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setitem(checks.UNPACKED, ".gz", 10**7)
+    texts = tmp_path / "texts"
+    texts.mkdir()
+    (texts / "a.txt.gz").write_bytes(gzip.compress(b"text"))
+    (texts / "b.txt").write_text("text")
+    with_raw(large, str(texts))
+    assert large.params
+    text = int(checks.UNPACKED[".gz"] * (texts / "a.txt.gz").stat().st_size + 4)
+    parts = checks.bytes_to_write(large.params, text=text, tokens=None, vocab_size=320)
+    assert single(checks.check_disk, large).text.startswith(size(sum(parts.values())))
+
+
+def test_tokens_of_stages_that_run_again_are_not_counted(large: Project):
+    write_tokens(large.root / "data/tokens", sequences=10)
+    found = {}
+    for stage in (*checks.TOKEN_STAGES, "train"):
+        large.pipeline = Pipeline(outdated=[stage, "train"])
+        found[stage] = "estimated" in single(checks.check_disk, large).text
+    assert found == dict.fromkeys(checks.TOKEN_STAGES, True) | {"train": False}
+
+
 def test_unlinked_cache_takes_its_own_disk(repository: Repository, project: Project):
     shm = Path("/dev/shm")  # noqa: S108 (a second file system)
     if not shm.is_dir() or shm.stat().st_dev == repository.root.stat().st_dev:
@@ -163,12 +248,24 @@ def test_unlinked_cache_takes_its_own_disk(repository: Repository, project: Proj
     assert str(shm) in cache.text
 
 
-@pytest.mark.parametrize(("free", "level"), [(10_000, "problem"), (10**12, "ok")])
+@pytest.mark.parametrize(
+    ("what", "more", "level"),
+    [
+        ("fixed", -1, "problem"),
+        ("fixed", 0, "warning"),
+        ("total", -1, "warning"),
+        ("total", 0, "ok"),
+    ],
+)
 def test_memory_must_hold_the_model(
-    large: Project, free: int, level: str, monkeypatch: pytest.MonkeyPatch
+    large: Project, what: str, more: int, level: str, monkeypatch: pytest.MonkeyPatch
 ):
-    host = psutil.virtual_memory()
-    monkeypatch.setattr("psutil.virtual_memory", lambda: host._replace(available=free))
+    change_params(large.root / "params.yaml", {"runtime.micro_batch_size": 8})
+    large.params = check_all(large.root / "params.yaml")
+    work = Workload(ModelConfig.of(large.params.model, 320), large.params.train, tokens=0)
+    need = memory(work, sequences=8, precision=torch.float32, on_cpu=True)
+    host = psutil.virtual_memory()._replace(available=getattr(need, what) + more)
+    monkeypatch.setattr("psutil.virtual_memory", lambda: host)
     large.compute = Compute(torch.device("cpu"), torch.float32)
     assert single(checks.check_memory, large).level == level
 
@@ -188,14 +285,14 @@ def test_nothing_is_estimated_without_text(project: Project):
 
 @pytest.mark.slow
 def test_estimate_agrees_with_a_real_run(finished: Repository):
-    def size(pattern: str) -> int:
+    def bytes_of(pattern: str) -> int:
         return sum(path.stat().st_size for path in finished.root.glob(pattern) if path.is_file())
 
     params = check_all(finished.root / "params.yaml")
     stages = ("clean", "tokenize", "unpack", "train")
     before = checks.bytes_to_write(
         params,
-        text=size("data/raw/sample/*"),
+        text=bytes_of("data/raw/sample/*"),
         tokens=None,
         vocab_size=params.tokenizer.vocab_size,
         outdated=stages,
@@ -204,20 +301,20 @@ def test_estimate_agrees_with_a_real_run(finished: Repository):
     after = checks.bytes_to_write(
         params, text=0, tokens=tokens, vocab_size=tokens.vocab_size, outdated=stages
     )
-    assert after["tokens"] == size("data/tokens/*.bin")
+    assert after["tokens"] == bytes_of("data/tokens/*.bin")
     assert after["weights of the epochs"] == pytest.approx(
-        size("models/gpt/epoch-*/model.safetensors"), rel=0.05
+        bytes_of("models/gpt/epoch-*/model.safetensors"), rel=0.05
     )
     newest = max((finished.root / ".resume").glob("*/step-*"))
     checkpoint = sum(path.stat().st_size for path in newest.glob("*.safetensors"))
     assert after["checkpoints"] == pytest.approx(4 * checkpoint, rel=0.1)
-    assert size(".resume/*/step-*/*.safetensors") <= after["checkpoints"]
+    assert bytes_of(".resume/*/step-*/*.safetensors") <= after["checkpoints"]
     for part, pattern in (
         ("clean text", "clean"),
         ("packed tokens", "packed"),
         ("tokens", "tokens"),
     ):
-        written = size(f"data/{pattern}/*")
+        written = bytes_of(f"data/{pattern}/*")
         assert written / 3 < before[part] < 3 * written, part
 
 

@@ -3,11 +3,14 @@
 import errno
 import os
 import socket
+import sqlite3
 from pathlib import Path
 from shlex import quote
 from threading import Event
+from unittest.mock import Mock
 
 import pytest
+from dvc.lock import LockError
 
 from tests.doctor.small import opened, single
 from tests.imports import ROOT
@@ -59,7 +62,9 @@ def test_links_to_what_the_cache_lacks_are_one_problem(repository: Repository, w
     assert (found.level, str(cache) in found.text) == ("problem", True)
     later = (dvc.check_cache, dvc.check_pipeline, checks.check_text)
     assert [finding for check in later for finding in check(project)] == []
-    command = str(found.fix).removeprefix("mount it again; or: ").partition(";")[0]
+    mount, _, command = str(found.fix).partition("; or: ")
+    assert (mount == "mount it again") == (what == "cache")
+    command = (command or str(found.fix)).partition(";")[0]
     repository.run("sh", "-c", command)
     assert [path.is_symlink() for path in (books, repository.root / "data/link")] == [False, True]
     assert "dvc pull" in str(single(dvc.check_pipeline, opened(repository)).fix)
@@ -97,6 +102,23 @@ def test_a_full_disk_of_the_cache_is_a_problem(
     (repository.root / "dvc.yaml").write_text("stages: {}\n")
     monkeypatch.setattr(dvc, "_compared", fail)
     assert "df -h" in str(single(dvc.check_pipeline, project).fix)
+
+
+def test_a_cache_of_another_user_is_given_back(
+    repository: Repository, monkeypatch: pytest.MonkeyPatch
+):
+    refused = PermissionError(errno.EACCES, "Permission denied")
+    monkeypatch.setattr(dvc.generic, "test_links", Mock(side_effect=refused))
+    found = single(dvc.check_cache, opened(repository))
+    assert (found.level, str(found.fix).split(" ")[:2]) == ("problem", ["sudo", "chown"])
+
+
+def test_an_index_that_dvc_cannot_keep_is_a_problem(
+    repository: Repository, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(dvc, "Repo", Mock(side_effect=sqlite3.OperationalError("disk I/O error")))
+    found = single(dvc.check_repository, Project(repository.root))
+    assert (found.level, "disk I/O error" in found.text) == ("problem", True)
 
 
 def test_what_a_kill_leaves_in_the_run_cache_is_removed(repository: Repository):
@@ -138,7 +160,7 @@ class TestRemote:
 
     def test_folder_below_a_file_is_a_problem(self, repository: Repository, tmp_path: Path):
         (tmp_path / "file").touch()
-        finding = self.check(repository, str(tmp_path / "file/remote"))
+        finding = self.check(repository, (tmp_path / "file/remote").as_uri())
         assert finding.level == "problem"
         assert str(tmp_path / "file") in finding.text
 
@@ -226,11 +248,14 @@ class TestPipeline:
             ("", []),
             ("tokens", ["unpack"]),
             ("params.yaml", ["unpack", "train", "show"]),
+            ("frozen", ["unpack"]),
             ("model", ["unpack", "train", "show"]),
         ):
+            frozen = copies.replace("outs: [model]", "outs: [model], frozen: true")
+            (repository.root / "dvc.yaml").write_text(frozen if change == "frozen" else copies)
             if change == "params.yaml":
                 (repository.root / change).write_text("other: text\n")
-            elif change:
+            elif change not in ("", "frozen"):
                 (repository.root / change).unlink()
             project = opened(repository)
             assert single(dvc.check_pipeline, project).level == ("warning" if expected else "ok")
@@ -321,6 +346,28 @@ class TestPipeline:
     def test_unreadable_pipeline_is_a_problem(self, repository: Repository):
         (repository.root / "dvc.yaml").write_text("stages: {train: {deps: 3}}\n")
         assert single(dvc.check_pipeline, opened(repository)).level == "problem"
+
+    @pytest.mark.parametrize(
+        ("error", "level", "way_out"),
+        [
+            (LockError("locked"), "warning", "wait for the other DVC command"),
+            (sqlite3.DatabaseError("malformed"), "problem", "rm -r {index}"),
+        ],
+    )
+    def test_what_hinders_the_comparison_is_named(
+        self,
+        repository: Repository,
+        monkeypatch: pytest.MonkeyPatch,
+        error: Exception,
+        level: str,
+        way_out: str,
+    ):
+        monkeypatch.setattr(dvc, "_compared", Mock(side_effect=error))
+        project = opened(repository)
+        assert project.repo
+        finding = single(dvc.check_pipeline, project)
+        fix = way_out.format(index=quote(str(project.repo.site_cache_dir)))
+        assert (finding.level, finding.fix, project.pipeline) == (level, fix, None)
 
     def test_a_failure_of_the_system_is_not_blamed_on_the_pipeline(
         self, repository: Repository, monkeypatch: pytest.MonkeyPatch

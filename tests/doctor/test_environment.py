@@ -14,6 +14,7 @@ import pytest
 
 from tests.doctor.small import single
 from tests.pipeline.project import Project as Repository
+from tests.runs.unfinished import begin, stop
 from tokenmill.core.files import write_json
 from tokenmill.doctor import environment
 from tokenmill.doctor.environment import Finding, Project
@@ -65,6 +66,14 @@ def test_packages_are_those_of_pyproject(
     finding = single(environment.check_packages, project)
     assert finding.level == level
     assert named.format(rich=installed) in finding.text
+
+
+def test_a_release_candidate_may_be_in_the_supported_versions(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+):
+    (project.root / "pyproject.toml").write_text("[project]\ndependencies = ['rich>=0.1']\n")
+    monkeypatch.setattr(importlib.metadata, "version", lambda _: "2.0rc1")
+    assert single(environment.check_packages, project).level == "ok"
 
 
 def test_links_braces_and_warnings_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
@@ -126,6 +135,7 @@ def test_a_git_without_an_identity_is_named(
         monkeypatch.delenv(f"GIT_COMMITTER_{name}", raising=False)
     assert single(environment.check_identity, project).name == "identity"
     repository.run("git", "config", "user.name", "A")
+    assert single(environment.check_identity, project).name == "identity"
     repository.run("git", "config", "user.email", "a@b")
     assert not list(environment.check_identity(project))
     monkeypatch.setenv("PATH", str(tmp_path))
@@ -137,12 +147,42 @@ def test_deleted_results_and_left_locks_are_named(repository: Repository):
     (repository.root / "metrics/a b.json").write_text("{}")
     repository.commit()
     (repository.root / "metrics/a b.json").unlink()
-    (repository.root / ".git/refs/epoch-1.lock").touch()
+    for name in ("refs/epoch-1", "index"):
+        (repository.root / f".git/{name}.lock").touch()
     _, lock, commit = git_and_commit(Project(repository.root))
     assert (lock.name, lock.level) == ("lock", "problem")
-    assert "epoch-1.lock" in (lock.fix or "")
+    repository.run("sh", "-c", str(lock.fix).removeprefix("if no git runs: "))
+    assert not list((repository.root / ".git").rglob("*.lock"))
     assert "dvc checkout" in (commit.fix or "")
     assert "a b.json" in commit.text
+
+
+@pytest.mark.parametrize("state", ["on", "diverged"])
+def test_what_a_training_deleted_is_not_to_be_made_again(repository: Repository, state: str):
+    (repository.root / "metrics").mkdir()
+    (repository.root / "metrics/train.json").write_text("{}")
+    repository.commit()
+    (repository.root / "metrics/train.json").unlink()
+    begin(repository.root)
+    if state == "diverged":
+        stop(repository.root, diverged="in step 19")
+    *_, commit = git_and_commit(Project(repository.root))
+    assert "train.json" in commit.text
+    expected = ("ok", None) if state == "on" else ("warning", environment.BACK)
+    assert (commit.level, commit.fix) == expected
+
+
+def test_a_ref_that_dvc_takes_for_an_experiment_is_removed(repository: Repository):
+    repository.run("git", "update-ref", "refs/exps/broken", "HEAD")
+    _, ref = environment.check_git(Project(repository.root))
+    assert (ref.name, ref.level) == ("experiments", "problem")
+    repository.run("sh", "-c", str(ref.fix))
+    assert [each.name for each in environment.check_git(Project(repository.root))] == ["git"]
+
+
+def test_of_many_files_four_are_named():
+    assert environment.few(list("abcd")) == "a, b, c, d"
+    assert environment.few(list("abcde")) == "a, b, c, d and 1 more"
 
 
 def test_going_back_brings_all_of_the_last_commit(repository: Repository):
@@ -263,18 +303,26 @@ class TestRuns:
         write_json(exps / "run/1f/1f.run", {"root_dir": str(exps / "tmpabc"), "name": "bonny-bani"})
         write_json(exps / "rwlock", {})
         holder = {"pid": other.pid, "cmd": "dvc repro"}
-        self.lock(
-            tmp_path / folder,
-            json.dumps({"write": {"models/gpt": holder}, "read": {"data/tokens": [holder]}}),
-        )
-        finding = environment.check_running(tmp_path)
-        assert (finding.level, finding.text) == (
-            "warning",
-            f"at work {where}: dvc repro (process {other.pid})",
-        )
+        write = {"write": {"models/gpt": holder}}
+        read = {"read": {"data/tokens": [holder]}}
+        for held in (write, read, write | read):
+            self.lock(tmp_path / folder, json.dumps(held))
+            finding = environment.check_running(tmp_path)
+            assert (finding.level, finding.text) == (
+                "warning",
+                f"at work {where}: dvc repro (process {other.pid})",
+            )
         other.kill()
         other.wait()
         assert environment.check_running(tmp_path).level == "ok"
+
+    def test_another_process_with_the_id_of_a_dead_one_is_no_run(self, tmp_path: Path):
+        with subprocess.Popen(["sleep", "60"]) as process:
+            holder = {"pid": process.pid, "cmd": "dvc repro"}
+            self.lock(tmp_path, json.dumps({"write": {"models/gpt": holder}}))
+            level = environment.check_running(tmp_path).level
+            process.kill()
+        assert level == "ok"
 
     def test_a_lock_that_is_being_written_is_not_damaged(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -286,7 +334,10 @@ class TestRuns:
     @pytest.mark.parametrize(
         "text", ['{"write": ', "", "[]", '{"write": {"a": {"pid": -1, "cmd": "dvc"}}}', "[" * 9999]
     )
-    def test_damaged_lock_is_to_be_removed(self, tmp_path: Path, text: str):
+    def test_damaged_lock_is_to_be_removed(
+        self, tmp_path: Path, text: str, monkeypatch: pytest.MonkeyPatch
+    ):
+        monkeypatch.setattr(environment, "MOMENT", 0.0)
         path = self.lock(tmp_path, text)
         finding = environment.check_running(tmp_path)
         assert (finding.level, finding.fix) == ("problem", f"rm {quote(str(path))}")

@@ -11,6 +11,7 @@ from dvc_data.hashfile.state import State
 
 from tests.doctor.small import opened
 from tests.pipeline.project import Project as Repository
+from tokenmill.doctor import objects as objects_module
 from tokenmill.doctor.environment import Finding
 from tokenmill.doctor.objects import check_objects
 
@@ -234,6 +235,13 @@ def test_what_dvc_ignores_is_no_change_of_a_folder(made: Repository):
         (made.root / folder / "a.swp").touch()
     (made.root / ".dvc/cache/files/md5").rename(made.root / "gone")
     assert {finding.fix for finding in found(made).values()} == {"dvc repro make", "dvc add given"}
+
+
+def test_nothing_is_hashed_while_a_run_writes(made: Repository, monkeypatch: pytest.MonkeyPatch):
+    at_work = Finding("warning", "runs", "at work", "wait")
+    monkeypatch.setattr(objects_module, "check_running", lambda _: at_work)
+    (made.root / "out/a").unlink()
+    assert {name: finding.fix for name, finding in found(made).items()} == {"files": "wait"}
 
 
 def test_a_damaged_index_of_dvc_hides_no_edit(made: Repository, monkeypatch: pytest.MonkeyPatch):

@@ -85,9 +85,23 @@ def test_what_is_missing_is_named(project: Path, capsys: pytest.CaptureFixture[s
     file = first_object(project / "data" / "clean")
     name = f"{file.sha256[:2]}/{file.sha256}"
     url = str(project.parent / "drive")
+    shard = project.parent / "drive" / name
+    shard.write_bytes(shard.read_bytes()[:-1])
+    assert compare(Store(url), f"{url}/", project).missing == [name], "it was cut off"
     Store(url).remove(name)
     main(["doctor", "--store", url])
     assert f"missing: {name}" in capsys.readouterr().out.splitlines()
+    other = str(project.parent / "elsewhere")
+    assert compare(Store(other), other, project).missing == [], "no manifest names that store"
+
+
+def test_without_git_no_branch_is_asked_for(project: Path) -> None:
+    url = str(project.parent / "drive")
+    before = compare(Store(url), url, project)
+    shutil.rmtree(project / ".git")
+    config = project / ".dvc/config"
+    config.write_text(f"{config.read_text()}\n[core]\n    no_scm = True\n")
+    assert compare(Store(url), url, project) == before
 
 
 def test_nothing_is_removed_if_a_manifest_is_not_known(project: Path) -> None:
