@@ -8,6 +8,7 @@ by turn.
 
 import argparse
 import contextlib
+import itertools
 import json
 import math
 import multiprocessing
@@ -17,7 +18,6 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
@@ -30,17 +30,13 @@ from ruamel.yaml import YAML
 from bench.machine import peak_bytes
 from tokenmill.model.config import ModelConfig
 from tokenmill.model.device import Compute, choose_compute, configure_process
-from tokenmill.model.gpt import build
-from tokenmill.model.sequences import Sequences
+from tokenmill.planning.benchmark import StepBenchmark
 from tokenmill.process import set_wait_policy
 from tokenmill.stage import report_errors
-from tokenmill.training.compile import Compilation, RecordedStep, missing_compiler
+from tokenmill.training.compile import Compilation, missing_compiler
 from tokenmill.training.distributed import SINGLE, Group
-from tokenmill.training.optimizer import Optimizer
 from tokenmill.training.params import RuntimeParams, TrainParams
-from tokenmill.training.run import prepare
-from tokenmill.training.schedule import EpochSampler
-from tokenmill.training.step import Batch, MicroBatch, train_step
+from tokenmill.training.schedule import Workload
 
 Steps = Callable[[int], None]
 
@@ -146,36 +142,21 @@ def tokenmill_steps(
 ) -> Steps:
     """A fresh model on this device, ready to train on `ids` step by step, over and over, together
     with the other processes of `group`."""
-    model = build(config, seed=0)
-    if not group.shards:
-        model = model.to(compute.device)
-    forward = prepare(model, compute, group, compilation, whole_gradients=False)
-    compiler = compilation.for_update(compute.device)
-    recorded = compilation.recorded
-    optimizer = Optimizer(model, train, compute, group=group, compiler=compiler, repeats=recorded)
-    tokens = torch.from_numpy(ids.astype(np.int32)).to(compute.device)
-    sequences = Sequences(tokens, context_length=config.context_length, device=compute.device)
-    order = EpochSampler(sequences=sequences.count, per_step=train.batch_size, seed=0)
-    done = [0]
-    step_on = partial(
-        train_step,
-        forward,
-        optimizer,
-        sequences,
-        micro_batch=MicroBatch(train.batch_size),
-        compute=compute,
+    benchmark = StepBenchmark(
+        torch.from_numpy(ids.astype(np.int32)).to(compute.device),
+        Workload(config, train, len(ids)),
+        compute,
+        compilation,
+        micro_batch_size=train.batch_size,
+        group=group,
     )
-    if recorded:
-        step_on = RecordedStep(step_on, sequences=train.batch_size, device=compute.device)
+    numbers = itertools.count()
 
     def steps(count: int) -> None:
-        for _ in range(count):
-            batch = Batch(order.indices_at(done[0]))
-            optimizer.set_rates(train.peak)
-            result = step_on(batch)
-            done[0] += 1
-            if done[0] % READ_EVERY == 0:
-                result.loss.item()
+        for number in itertools.islice(numbers, count):
+            benchmark.step(number)
+            if (number + 1) % READ_EVERY == 0:
+                benchmark.loss.item()
 
     return steps
 

@@ -28,9 +28,11 @@ from tokenmill.training.compile import (
     RecordedStep,
     choose_compilation,
 )
+from tokenmill.training.distributed import SINGLE, Group
 from tokenmill.training.memory import first_micro_batch
 from tokenmill.training.optimizer import Optimizer
 from tokenmill.training.params import RuntimeParams
+from tokenmill.training.run import prepare
 from tokenmill.training.schedule import Workload
 from tokenmill.training.size import memory
 from tokenmill.training.step import Batch, MicroBatch, StepResult, batch_at, train_step
@@ -62,6 +64,9 @@ class TooLargeError(UserError):
 class StepBenchmark:
     """A fresh model, its optimizer and its data, for making training steps."""
 
+    loss: Tensor
+    """The loss of the last step, on the device; reading it waits for the step."""
+
     def __init__(
         self,
         ids: Tensor,
@@ -70,8 +75,10 @@ class StepBenchmark:
         compilation: Compilation,
         *,
         micro_batch_size: Literal["auto"] | int,
+        group: Group = SINGLE,
     ):
-        """Train as `work` says on `ids`, its tokens, with `runtime.micro_batch_size`.
+        """Train as `work` says on `ids`, its tokens, with `runtime.micro_batch_size`, together with
+        the other processes of `group`.
 
         Raises:
             UserError: the ids do not fill a sequence.
@@ -81,21 +88,25 @@ class StepBenchmark:
             raise UserError(
                 f"model.context_length ({length}) is longer than the text; take a shorter one."
             )
-        model = build(work.config, seed=work.train.seed).to(compute.device).train()
+        model = build(work.config, seed=work.train.seed)
+        if not group.shards:
+            model.to(compute.device)
+        forward = prepare(model, compute, group, compilation, whole_gradients=False)
         self._optimizer = Optimizer(
             model,
             work.train,
             compute,
+            group=group,
             compiler=compilation.for_update(compute.device),
             repeats=compilation.recorded,
         )
         self._work = work
         self.compute = compute
         self.compilation = compilation
-        self.micro_batch = first_micro_batch(micro_batch_size, work, compute)
+        self.micro_batch = first_micro_batch(micro_batch_size, work, compute, group=group)
         step_on = functools.partial(
             train_step,
-            compilation.of(model),
+            forward,
             self._optimizer,
             Sequences(ids, context_length=length, device=compute.device, every=1),
             micro_batch=MicroBatch(self.micro_batch),
@@ -117,7 +128,7 @@ class StepBenchmark:
         batch = replace(batch, index=batch.index[:sequences])
         self._optimizer.set_rates(self._work.train.peak)
         try:
-            self._step_on(batch)
+            self.loss = self._step_on(batch).loss
         except Exception as error:
             if not is_out_of_memory(error):
                 raise
