@@ -20,8 +20,9 @@ from pathlib import Path
 
 import torch
 
-from bench.harness import ROOT, RowFile, compute_for
+from bench.harness import compute_for
 from bench.machine import processor
+from bench.program import ROOT, RowFile, command_line
 from bench.training import nanogpt
 from bench.training.text import numbered, read_text
 from bench.training.to_loss import Preset, Row, Text, against_nanogpt, reach
@@ -75,9 +76,7 @@ def preset_for(mark: float) -> Preset:
 
 def main() -> None:
     """Run what was asked for, and print a table."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = command_line(__doc__, tiny="one small model")
     parser.add_argument("--text", type=Path, help="a text file; default: the built-in sample")
     parser.add_argument(
         "--nanogpt", type=Path, help="a checkout of nanoGPT, whose loss on the text is the mark"
@@ -96,8 +95,6 @@ def main() -> None:
         default=[0],
         help="train with each of them; with --nanogpt, with the first one",
     )
-    parser.add_argument("--tiny", action="store_true", help="one small model, to see that it runs")
-    parser.add_argument("--json", type=Path, help="write the rows to this file, too")
     options = parser.parse_args()
     report_errors(lambda: run(options))
 

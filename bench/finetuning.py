@@ -26,8 +26,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from bench.harness import RowFile, section
+from bench.harness import section
 from bench.machine import peak_bytes
+from bench.program import RowFile, command_line
 from tokenmill.core.files import sha256_of, write_json
 from tokenmill.data.clean import clean
 from tokenmill.data.params import CleanParams
@@ -61,9 +62,7 @@ Row = dict[str, Any]
 
 def main() -> None:
     """Measure and print."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = command_line(__doc__)
     parser.add_argument("--chats", type=Path, required=True, help="a file or folder of chats")
     parser.add_argument(
         "--sequences", type=int, default=240, help="packed sequences to learn from (default 240)"
@@ -74,7 +73,6 @@ def main() -> None:
     parser.add_argument("--vocabulary", type=int, default=4096)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
-    parser.add_argument("--json", type=Path, help="write the figures to this file too")
     options = parser.parse_args()
     os.environ |= {
         "HF_HUB_OFFLINE": "1",

@@ -9,19 +9,17 @@ they are fewer, the machine did something else, too. A machine that is faster at
 another promises something else after the training than before.
 """
 
-import argparse
 import dataclasses
 import shutil
 import tempfile
 from pathlib import Path
 from typing import Any
 
-from ruamel.yaml import YAML
-
 from bench.data import measure
-from bench.data.__main__ import make_project
 from bench.data.jobs import STAGES
-from bench.harness import ROOT, RowFile
+from bench.data.project import make_project
+from bench.program import ROOT, RowFile, command_line
+from tokenmill.cli.preset import params_with
 from tokenmill.core.paths import HISTORY
 from tokenmill.formats.records import read_rows
 from tokenmill.formats.token_file import read_metadata
@@ -56,15 +54,12 @@ class Candidate:
 
 def main() -> None:
     """Train every proposal and its neighbours, and print a table for each."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = command_line(__doc__)
     parser.add_argument(
         "texts", type=Path, nargs="+", metavar="TEXT", help="a file or a folder, as data.raw"
     )
     parser.add_argument("--minutes", type=float, nargs="+", default=[1.0])
     parser.add_argument("--alone", action="store_true", help="without the neighbours")
-    parser.add_argument("--json", type=Path, help="write all figures to this file, row by row")
     options = parser.parse_args()
     set_wait_policy()  # as the command does, before PyTorch is loaded
     rows = RowFile(options.json)
@@ -82,8 +77,7 @@ def run(texts: list[Path], minutes: list[float], rows: RowFile, *, alone: bool) 
 def compare(text: Path, minutes: float, folder: Path, rows: RowFile, *, alone: bool) -> None:
     """The proposal for a text, and its neighbours unless it is `alone`, trained one after the
     other."""
-    params = AllParams.model_validate(YAML(typ="safe").load(ROOT / "params.yaml"))
-    params = params.model_copy(update={"data": params.data.model_copy(update={"raw": str(text)})})
+    params = params_with({"data.raw": str(text)}, ROOT / "params.yaml")
     step_seconds = step_timer(params.runtime)
     corpus = Corpus.read(Path(), params)
     proposal = fit(corpus, params, seconds=60 * minutes, step_seconds=step_seconds)

@@ -9,7 +9,6 @@ llama-cpp-python` installs what the formats need; one whose package is missing h
 so.
 """
 
-import argparse
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -18,6 +17,7 @@ from typing import Any, get_args
 import torch
 from torch import Tensor
 
+from bench.program import command_line
 from tokenmill.core.errors import UserError
 from tokenmill.core.files import write_text
 from tokenmill.evaluation.generate import generate
@@ -48,9 +48,7 @@ Logits = Callable[[Sequence[int]], Tensor]
 
 def main() -> None:
     """Print the table, a row for each architecture, size and format."""
-    argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    ).parse_args()
+    command_line(__doc__, figures=False).parse_args()
     texts = [
         readable(render_chat([turn for asked in chat for turn in zip(ROLES, asked, strict=True)]))
         for chat in conversations(seed=0, count=4000)

@@ -7,7 +7,6 @@ architecture, at the default size and at that of GPT-2 Small (12 layers, 768 wid
 Without transformers TokenMill writes alone.
 """
 
-import argparse
 import importlib.util
 import os
 import tempfile
@@ -17,7 +16,8 @@ from typing import Any, get_args
 
 import torch
 
-from bench.harness import RowFile, Steps, here, in_turns, section
+from bench.harness import Steps, here, in_turns, section
+from bench.program import RowFile, command_line, verdict
 from tokenmill.evaluation.generate import generate_batch, transpose_in_memory
 from tokenmill.evaluation.sampling import Sampling
 from tokenmill.model.config import Architecture, ModelConfig
@@ -45,9 +45,7 @@ Row = dict[str, Any]
 
 def main() -> None:
     """Measure and print."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = command_line(__doc__, tiny="a few tokens of next to nothing")
     parser.add_argument(
         "--tokens",
         type=int,
@@ -57,13 +55,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=7, help="turns of each (default 7)")
     parser.add_argument("--threads", type=int, help="of both; else PyTorch's choice")
     parser.add_argument("--size", choices=SIZES, nargs="+", default=list(SIZES))
-    parser.add_argument(
-        "--tiny",
-        action="store_true",
-        help="a few tokens of next to nothing: only to see that it runs",
-    )
     parser.add_argument("--gpu", action="store_true", help="on CUDA, if there is a device")
-    parser.add_argument("--json", type=Path, help="write the figures to this file too")
     options = parser.parse_args()
     os.environ["HF_HUB_OFFLINE"] = "1"
     if options.threads:
@@ -189,9 +181,8 @@ def _line(row: Row) -> str:
     start = f"{row['model']:20}{row['texts']:>6}  {row['tokens']:10}"
     if "times" not in row:
         return f"{start}{'':13}{row['TokenMill']:>11,.1f}"
-    mark = "met" if row["times"] > 1 else "MISSED"
     rates = f"{row['transformers']:>13,.1f}{row['TokenMill']:>11,.1f}"
-    return f"{start}{rates}{row['times']:>6.2f}x  {mark}"
+    return f"{start}{rates}{row['times']:>6.2f}x  {verdict(row['times'] > 1)}"
 
 
 if __name__ == "__main__":

@@ -33,7 +33,7 @@ from typing import Any
 
 import torch
 
-from bench.harness import environment
+from bench.program import command_line, environment, verdict, write_figures
 from bench.training.peers import GPT2_SHAPES, TIMES_FEWER
 from bench.training.variants import OURS
 from tokenmill.core.errors import UserError
@@ -90,13 +90,13 @@ class Target:
         """Met, missed, or why neither."""
         if self.value is None:
             return f"not measured: {self.why_not}"
-        return "met" if self.value >= self.at_least else "MISSED"
+        return verdict(self.value >= self.at_least)
 
 
 def main() -> None:
     """Run all parts, print the targets."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    parser = command_line(
+        __doc__, tiny="a few steps of next to nothing, on a CPU too", figures=False
     )
     parser.add_argument(
         "--part",
@@ -116,9 +116,6 @@ def main() -> None:
     )
     parser.add_argument(
         "--output", type=Path, default=Path("bench-gpu"), help="a folder for figures"
-    )
-    parser.add_argument(
-        "--tiny", action="store_true", help="a few steps of next to nothing, on a CPU too"
     )
     options = parser.parse_args()
     if options.list:
@@ -155,7 +152,7 @@ def run(options: argparse.Namespace) -> None:
         }
         everything |= {"device": _device(), "torch": torch.__version__}
         everything["parts"] = {name: vars(part) for name, part in parts.items()}
-        figures.write_text(json.dumps(everything, indent=2) + "\n")
+        write_figures(figures, everything)
     print(f"\non {_device()}, figures in {figures}")
     print_targets(targets_of(parts))
 

@@ -6,33 +6,30 @@ another. In both, whatever else the machine does disturbs all alike, and medians
 by turn.
 """
 
-import argparse
 import contextlib
 import itertools
-import json
 import math
 import multiprocessing
 import os
 import statistics
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
-from pathlib import Path
 from typing import Any
 from unittest import mock
 
 import numpy as np
 import torch
-from ruamel.yaml import YAML
 
 from bench.machine import peak_bytes
+from bench.program import ROOT, RowFile
+from tokenmill.core.params import read_yaml
 from tokenmill.model.config import ModelConfig
 from tokenmill.model.device import Compute, choose_compute, configure_process
 from tokenmill.planning.benchmark import StepBenchmark
 from tokenmill.process import set_wait_policy
-from tokenmill.stage import report_errors
 from tokenmill.training.compile import Compilation, missing_compiler
 from tokenmill.training.distributed import SINGLE, Group
 from tokenmill.training.params import RuntimeParams, TrainParams
@@ -46,62 +43,10 @@ TURN_SECONDS = 15.0
 READ_EVERY = 10
 """Steps between two readings of the loss, as `train.log_every_steps` has it."""
 
-ROOT = Path(__file__).resolve().parent.parent
-
-
-def environment() -> dict[str, str]:
-    """This process's, in which Python finds the checkout, then what PYTHONPATH has now."""
-    paths = [str(ROOT / "src"), str(ROOT), os.environ.get("PYTHONPATH")]
-    return os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, paths))}
-
 
 def here() -> torch.device:
     """CUDA, else the CPU."""
     return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-
-
-class RowFile:
-    """A file of rows that is whole after each of them; without a path nothing is written."""
-
-    def __init__(self, path: Path | None):
-        self._path = path
-        self.rows: list[dict[str, Any]] = []
-
-    def add(self, *rows: dict[str, Any]) -> None:
-        """Write these rows behind the others."""
-        self.replace([*self.rows, *rows])
-
-    def show(self, row: dict[str, Any]) -> None:
-        """Print a row and write it behind the others."""
-        print("  ".join(f"{name} {value}" for name, value in row.items()), flush=True)
-        self.add(row)
-
-    def replace(self, rows: list[dict[str, Any]]) -> None:
-        """Write these rows instead of the others."""
-        self.rows = rows
-        if self._path:
-            beside = self._path.with_suffix(".tmp")
-            beside.write_text(json.dumps(rows, indent=2) + "\n")
-            beside.replace(self._path)
-
-
-def exponents(
-    rows: list[dict[str, Any]], of: Sequence[str], *, size: str, took: str
-) -> dict[tuple[Any, ...], float]:
-    """The power of `size` with which `took` grows, as the slope of a line through the logarithms,
-    for all rows that have the same in the columns `of`. Rows without `took` do not count, nor does
-    a single one."""
-    points: dict[tuple[Any, ...], list[tuple[float, float]]] = {}
-    for row in rows:
-        if took in row:
-            curve = points.setdefault(tuple(row[name] for name in of), [])
-            curve.append((row[size], row[took]))
-    found = {}
-    for key, curve in points.items():
-        if len(curve) > 1:
-            x, y = np.log(curve).T
-            found[key] = float(np.polyfit(x, y, 1)[0])
-    return found
 
 
 def section(name: str, **changes: Any) -> dict[str, Any]:
@@ -109,7 +54,7 @@ def section(name: str, **changes: Any) -> dict[str, Any]:
 
     Benchmarks start from random weights, so `model.start_from` is left out.
     """
-    values = YAML(typ="safe").load(ROOT / "params.yaml")[name]
+    values = read_yaml(ROOT / "params.yaml")[name]
     values.pop("start_from", None)
     return values | {k: values[k] | v if isinstance(v, dict) else v for k, v in changes.items()}
 
@@ -200,6 +145,27 @@ class Timed:
             their / our for their, our in zip(first.turns, self.turns, strict=True)
         )
 
+    def row(self, first: "Timed | None", *, tokens: int | None = None) -> dict[str, Any]:
+        """The figures, or why there are none.
+
+        Args:
+            first: the contender that all are compared with, if there is one.
+            tokens: those of a step, if their rate is wanted.
+        """
+        if self.failed:
+            return {"left out": self.failed}
+        row: dict[str, Any] = {"seconds a step": float(f"{self.seconds:.4g}")}
+        if tokens:
+            row["tokens/s"] = round(tokens / self.seconds)
+        if first:
+            row["times the first"] = round(self.times(first), 3)
+        return row | {"first step, s": round(self.first, 1)}
+
+
+def first_that_ran(timed: Iterable[Timed]) -> Timed | None:
+    """The contender that all are compared with; None if all failed."""
+    return next((one for one in timed if not one.failed), None)
+
 
 def in_turns(
     contenders: Mapping[str, Steps], *, rounds: int, steps: int, warm_up: int
@@ -268,46 +234,33 @@ def measure(
     return timed
 
 
-def tiny_command(about: str | None, tiny: str, work: Callable[[argparse.Namespace], None]) -> None:
-    """Read the arguments of a benchmark that has only `--tiny`, which does `tiny`, and `--json`;
-    then do `work`."""
-    parser = argparse.ArgumentParser(
-        description=about, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--tiny", action="store_true", help=tiny)
-    parser.add_argument("--json", type=Path, help="write the rows to this file too")
-    report_errors(lambda: work(parser.parse_args()))
-
-
-def measure_alone(
+def show_steps(
     contenders: Mapping[str, Contender],
     column: str,
     file: RowFile,
     *,
     rounds: int,
     steps: int,
+    at_a_time: int = 1,
     seconds: float = math.inf,
+    tokens: int | None = None,
 ) -> None:
-    """Time one contender after the other, as `measure` does. Each gets a line and a row, compared
-    with the first one, as soon as its time is there; `column` is what their names are."""
+    """Time contenders as `measure` does. Each gets a row as soon as its time is there, compared
+    with the first one that ran.
+
+    Args:
+        column: what their names are.
+        tokens: those of a step, if their rate is wanted.
+    """
+    shown: set[str] = set()
 
     def show(timed: dict[str, Timed]) -> None:
-        first = next(iter(timed.values()))
-        name, one = list(timed.items())[-1]
-        if one.failed:
-            print(f"{name:18} left out: {one.failed}", flush=True)
-            file.add({column: name, "left out": one.failed})
-            return
-        times = math.nan if first.failed else round(one.times(first), 3)
-        print(
-            f"{name:18} {one.seconds * 1e3:8.2f} ms a step, {times:6.3f} times the first; its "
-            f"first {one.first:.1f} s",
-            flush=True,
-        )
-        row = {"seconds a step": one.seconds, "times the first": times, "first step, s": one.first}
-        file.add({column: name} | row)
+        first = first_that_ran(timed.values())
+        for name in [name for name in timed if name not in shown]:
+            shown.add(name)
+            file.show({column: name} | timed[name].row(first, tokens=tokens))
 
-    measure(contenders, rounds=rounds, steps=steps, at_a_time=1, seconds=seconds, done=show)
+    measure(contenders, rounds=rounds, steps=steps, at_a_time=at_a_time, seconds=seconds, done=show)
 
 
 def _asked(link: Connection, so_far: Timed, steps: int) -> Timed:

@@ -16,14 +16,13 @@ phrase.
 # pyright: reportMissingImports=false
 
 import argparse
-import json
 import os
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -33,11 +32,20 @@ import numpy as np
 from bench.data import measure
 from bench.data.corpus import write_corpus
 from bench.data.jobs import STAGES, Facts, Work
-from bench.machine import processor
+from bench.data.project import (
+    add_text_arguments,
+    clean_text,
+    folder_bytes,
+    make_project,
+    read_text,
+)
+from bench.machine import machine
+from bench.program import command_line, verdict, write_figures
 from tokenmill.core import paths
 from tokenmill.formats.token_file import document_ends, open_tokens, read_metadata
 from tokenmill.formats.token_index import open_index
 from tokenmill.formats.tokenizer import TextTokenizer, read_tokenizer, token_bytes
+from tokenmill.stage import report_errors
 from tokenmill.tokens.search import Search
 
 BYTES_PER_TOKEN = 4.1
@@ -92,8 +100,12 @@ class Took:
 
 
 def main() -> None:
+    """Do what the command line says."""
+    report_errors(lambda: run(parsed()))
+
+
+def run(options: argparse.Namespace) -> None:
     """Measure and print."""
-    options = parsed(sys.argv[1:])
     with tempfile.TemporaryDirectory(prefix="tokenmill-bench-", dir=options.scratch) as folder:
         project = options.project or made(Path(folder), options)
         jobs = {
@@ -102,18 +114,13 @@ def main() -> None:
         }
         figures = figures_of(project, jobs)
     print_all(figures)
-    if options.json:
-        options.json.write_text(json.dumps(figures, indent=2) + "\n")
+    write_figures(options.json, figures)
 
 
-def parsed(arguments: Sequence[str]) -> argparse.Namespace:
+def parsed() -> argparse.Namespace:
     """The command line."""
-    parser = argparse.ArgumentParser(
-        prog="python -m bench.index",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument("--text", type=Path, help="a file or a folder to make the text from")
+    parser = command_line(__doc__)
+    add_text_arguments(parser)
     parser.add_argument(
         "--tokens", type=int, default=2_000_000, help="of the text, about (default 2000000)"
     )
@@ -123,15 +130,11 @@ def parsed(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument(
         "--project", type=Path, help="a project whose text is indexed instead; data/index is new"
     )
-    parser.add_argument("--scratch", type=Path, help="where there is room; default: TMPDIR")
-    parser.add_argument("--json", type=Path, help="write the figures to this file, too")
-    return parser.parse_args(arguments)
+    return parser.parse_args()
 
 
 def made(folder: Path, options: argparse.Namespace) -> Path:
     """A project with a text of about so many tokens."""
-    from bench.data.__main__ import clean_text, make_project, read_text  # noqa: PLC0415 (which jobs import not)
-
     clean_text(folder / "origin", options.text)
     source = read_text(folder / "origin", escaped=True)
     project = folder / "project"
@@ -157,7 +160,7 @@ def index_work() -> Work:
 
     def work() -> Facts:
         stage()
-        return {"bytes": _size(paths.INDEX)}
+        return {"bytes": folder_bytes(paths.INDEX)}
 
     return work
 
@@ -183,7 +186,7 @@ def infini_gram_index() -> Work:
 
     def work() -> Facts:
         subprocess.run([*command, "--save_dir", folder, *options], check=True, capture_output=True)
-        return {"bytes": _size(THEIRS)}
+        return {"bytes": folder_bytes(THEIRS)}
 
     return work
 
@@ -274,16 +277,12 @@ JOBS: dict[str, Callable[[], Work]] = {
 }
 
 
-def _size(folder: Path) -> int:
-    return sum(path.stat().st_size for path in folder.iterdir())
-
-
 def figures_of(project: Path, jobs: dict[str, measure.Run]) -> dict[str, Any]:
     """What was measured, as numbers."""
     train = read_metadata(project / paths.TOKENS).train
     return {
         "text": {"tokens": train.tokens, "bytes": train.bytes, "documents": train.documents},
-        "machine": {"processor": processor(), "cores": os.cpu_count()},
+        "machine": machine(),
         "jobs": {
             name: run.facts
             | {
@@ -322,7 +321,7 @@ def print_all(figures: dict[str, Any]) -> None:
             clock, cpu = (
                 f"{statistics.median(took[by]):8.1f}{max(took[by]):9.1f}" for by in ("clock", "cpu")
             )
-            met = measure.verdict(max(took["clock"]) <= TARGET_MS) if what == "TokenMill" else ""
+            met = verdict(max(took["clock"]) <= TARGET_MS) if what == "TokenMill" else ""
             print(f"{what:20}{kind:18}{clock}{cpu}{took['spans']:7,}  {met}")
     seconds = jobs["bytes.find"]["seconds"]
     print(f"{'bytes.find':20}{'one phrase':18}{1000 * seconds:8.1f}\n\ntarget: {TARGET_MS} ms")

@@ -23,7 +23,8 @@ import torch
 from playwright.sync_api import Page, expect, sync_playwright
 
 from bench.generate import SIZES, TINY, with_random_weights
-from bench.harness import RowFile, section
+from bench.harness import section
+from bench.program import RowFile, command_line
 from tokenmill.core import paths
 from tokenmill.core.files import sha256_of, write_json, write_text
 from tokenmill.evaluation.results import EpochResult, Evaluation, read_evaluation
@@ -83,16 +84,12 @@ onmessage = ({ data: { bytes, at, ids, about } }) => {
 
 def main() -> None:
     """Measure and print."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = command_line(__doc__, tiny="next to nothing")
     parser.add_argument("--size", choices=MODELS, nargs="+", default=list(MODELS))
     parser.add_argument("--architecture", choices=KNOWN, nargs="+", default=KNOWN)
     parser.add_argument("--weights", choices=PRECISIONS, default="int8")
     parser.add_argument("--tokens", type=int, default=256, help="of an answer (default 256)")
-    parser.add_argument("--tiny", action="store_true", help="next to nothing: to see that it runs")
     parser.add_argument("--run", action="store_true", help="the run of this project")
-    parser.add_argument("--json", type=Path, help="write the figures to this file too")
     options = parser.parse_args()
     work = functools.partial(measure_run if options.run else measure_models, options)
     report_errors(lambda: work(RowFile(options.json)))

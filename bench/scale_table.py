@@ -1,11 +1,11 @@
 """The table of docs/scale.md, as `plan` computes it: `python -m bench.scale_table` prints it."""
 
-import argparse
 from dataclasses import replace
 
 import torch
 
 from bench.harness import train_params
+from bench.program import command_line
 from tokenmill.model.config import ModelConfig
 from tokenmill.model.gpt import parameter_count
 from tokenmill.planning.fit import ENOUGH
@@ -55,7 +55,7 @@ COLUMNS = [
 
 def main() -> None:
     """Print the table."""
-    argparse.ArgumentParser(description=__doc__).parse_args()
+    command_line(__doc__, figures=False).parse_args()
     print(table())
 
 

@@ -5,7 +5,6 @@ gave for the text at RAW. So all of the driver's work is real, and the nodes cos
 nothing. What passes through a real driver's network: bench/data/nodes.py.
 """
 
-import argparse
 import contextlib
 import dataclasses
 import itertools
@@ -19,7 +18,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from bench.data.measure import ROOT
+from bench.program import ROOT, command_line
 from stages.clean import Params
 from tokenmill.core.params import load
 from tokenmill.data.chunks import Chunk, Planner
@@ -97,13 +96,10 @@ def drive(executor: Executor, chunk: Chunk, params: CleanParams, folder: Path) -
 
 def main() -> None:
     """Measure and print."""
-    parser = argparse.ArgumentParser(
-        prog="python -m bench.data.driver",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = command_line(__doc__, figures=False)
     parser.add_argument("raw", type=Path, help="a file or a folder of text, as data.raw")
-    report_errors(partial(run, parser.parse_args().raw))
+    options = parser.parse_args()
+    report_errors(lambda: run(options.raw))
 
 
 def run(raw: Path) -> None:

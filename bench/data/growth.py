@@ -10,7 +10,6 @@ needs three times the largest input; it is emptied after each.
 """
 
 import argparse
-import json
 import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -20,10 +19,12 @@ from pathlib import Path
 from typing import Any
 
 from bench.data import measure
-from bench.data.__main__ import clean_text, make_project, read_text
 from bench.data.corpus import Source, documents, write_corpus
 from bench.data.jobs import STAGES
-from bench.harness import RowFile, exponents
+from bench.data.project import add_text_arguments, clean_text, make_project, read_text
+from bench.program import RowFile, command_line, exponents
+from tokenmill.core import paths
+from tokenmill.formats.token_file import read_metadata
 from tokenmill.stage import report_errors
 
 CURVES = ("megabytes", "files")
@@ -54,19 +55,11 @@ class Input:
 
 def main() -> None:
     """Measure all inputs, and print rows and exponents."""
-    parser = argparse.ArgumentParser(
-        prog="python -m bench.data.growth",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument(
-        "--text", type=Path, help="a file or a folder to make the input from; default: the sample"
-    )
+    parser = command_line(__doc__, tiny="small inputs")
+    add_text_arguments(parser)
     parser.add_argument("--vocabulary", type=int, default=32_000, help="entries of the tokenizer")
-    parser.add_argument("--scratch", type=Path, help="where there is room; default: TMPDIR")
-    parser.add_argument("--tiny", action="store_true", help="small inputs, to see that it runs")
-    parser.add_argument("--json", type=Path, help="write the rows to this file, too")
-    report_errors(partial(run, parser.parse_args()))
+    options = parser.parse_args()
+    report_errors(lambda: run(options))
 
 
 def run(options: argparse.Namespace) -> None:
@@ -128,8 +121,8 @@ def rows_of(one: Input, project: Path, vocabulary: int) -> Iterator[dict[str, An
 
 def text_megabytes(project: Path) -> float:
     """MB of text that `clean` kept."""
-    tokens = json.loads((project / "data/tokens/metadata.json").read_text())
-    return round(sum(tokens[split]["bytes"] for split in ("train", "val")) / 1e6, 1)
+    tokens = read_metadata(project / paths.TOKENS)
+    return round((tokens.train.bytes + tokens.val.bytes) / 1e6, 1)
 
 
 if __name__ == "__main__":

@@ -21,18 +21,15 @@ import zstandard
 
 from bench.data.jobs import Facts, Work
 from stages.clean import Params
+from tokenmill.core import paths
 from tokenmill.core.params import load
 from tokenmill.data.dedup import SeenHashes
 from tokenmill.data.readers import FORMATS, texts
 from tokenmill.data.report import Tally
 from tokenmill.data.sources import find_sources
 from tokenmill.formats.shards import batches, write_shard
-from tokenmill.formats.token_file import DTYPE, NARROW_DTYPE
+from tokenmill.formats.token_file import DTYPE, NARROW_DTYPE, token_file
 from tokenmill.tokens.pack import compressor
-
-CLEAN = Path("data/clean")
-
-TOKENS = Path("data/tokens/train.bin")
 
 TOKEN_BYTES = 100_000_000
 """Of tokens that are compressed, decompressed and hashed."""
@@ -57,8 +54,8 @@ def rate(work: Callable[[], object], size: int) -> float:
 def limits() -> Work:
     """Every part, in MB/s: of text, or for tokens of .bin."""
     params = load(Params).clean
-    frames = list(islice(batches(CLEAN, ("text", "source", "id")), 4))
-    ids = np.fromfile(TOKENS, dtype=DTYPE, count=TOKEN_BYTES // 4)
+    frames = list(islice(batches(paths.CLEAN, ("text", "source", "id")), 4))
+    ids = np.fromfile(token_file(paths.TOKENS, "train"), dtype=DTYPE, count=TOKEN_BYTES // 4)
     tokens = ids.tobytes()
     text = sum(int(frame["text"].str.len_bytes().sum()) for frame in frames)
     table = pl.concat(frames, rechunk=True)
@@ -77,7 +74,7 @@ def limits() -> Work:
                 len(tokens),
             ),
             "MD5": rate(lambda: hashlib.md5(tokens, usedforsecurity=False), len(tokens)),
-            "read clean text": rate(lambda: list(batches(CLEAN)), _size(CLEAN)),
+            "read clean text": rate(lambda: list(batches(paths.CLEAN)), _size(paths.CLEAN)),
             "count documents": rate(lambda: [Tally().add_kept(frame) for frame in frames], text),
         }
         with tempfile.TemporaryDirectory() as folder:
@@ -89,7 +86,7 @@ def limits() -> Work:
                 (source,) = find_sources(Path(folder, name), FORMATS).sources
                 read = partial(texts, source, params, Tally())
                 found[f"read {name}"] = rate(lambda read=read: sum(1 for _ in read()), size)
-        found["find duplicates"] = _duplicates(min(HASHES, _size(CLEAN)))
+        found["find duplicates"] = _duplicates(min(HASHES, _size(paths.CLEAN)))
         return {"bytes": text, "limits": found}
 
     return work

@@ -18,7 +18,6 @@ at --peer.
 import argparse
 import dataclasses
 import hashlib
-import json
 import os
 import shutil
 import subprocess
@@ -32,12 +31,15 @@ from typing import Any
 
 import psutil
 
-from bench.data.__main__ import clean_text, machine, make_project, read_text
 from bench.data.corpus import write_corpus
 from bench.data.lab import Cluster, in_namespaces, scratch
-from bench.data.measure import ROOT, verdict
+from bench.data.project import add_text_arguments, clean_text, make_project, read_text
+from bench.machine import machine
+from bench.program import ROOT, command_line, environment, verdict, write_figures
+from tokenmill.core import paths
+from tokenmill.stage import report_errors
 
-OUTPUTS = {"clean": Path("data/clean"), "tokenize": Path("data/packed")}
+OUTPUTS = {"clean": paths.CLEAN, "tokenize": paths.PACKED}
 
 NODES = (1, 2, 4)
 
@@ -116,7 +118,7 @@ class Project:
             disturb: called with the driver once so many shards are there.
             shards: how many.
         """
-        out = self.folder / OUTPUTS.get(stage, Path("data/tokenizer/tokenizer.json"))
+        out = self.folder / OUTPUTS.get(stage, paths.TOKENIZER)
         begun = out.with_name(f".{out.name}.tmp")
         before = after = None
         log = self.folder / "said.txt"
@@ -145,7 +147,7 @@ class Project:
         return subprocess.Popen(
             self.cluster.head.inside(*command) if self.cluster else command,
             cwd=self.folder,
-            env=os.environ | {"PYTHONPATH": os.pathsep.join((str(self.code), f"{self.code}/src"))},
+            env=environment(self.code),
             stdout=said,
             stderr=subprocess.STDOUT,
         )
@@ -229,7 +231,7 @@ class Bench:
         project = self._project(None, code)
         project.run("clean")
         project.run("tokenizer")
-        (project.folder / "data/tokenizer").replace(self._tokenizer(code))
+        (project.folder / paths.TOKENIZER.parent).replace(self._tokenizer(code))
         shutil.rmtree(project.folder)
 
     def _tokenizer(self, code: Path) -> Path:
@@ -255,7 +257,7 @@ class Bench:
     ) -> dict[str, Any]:
         """Run both stages in a new project; a row of figures."""
         project = self._project(cluster, code)
-        shutil.copytree(self._tokenizer(code), project.folder / "data/tokenizer")
+        shutil.copytree(self._tokenizer(code), project.folder / paths.TOKENIZER.parent)
         row: dict[str, Any] = {"name": name}
         for stage, out in OUTPUTS.items():
             row["nodes"] = len(cluster.nodes) if cluster else 0
@@ -354,10 +356,10 @@ def _megabytes(counts: Sequence[int | None]) -> str:
     return f"{median(counted) / 1e6:.1f}" if counted else "not counted"
 
 
-def parsed(arguments: Sequence[str]) -> argparse.Namespace:
+def parsed() -> argparse.Namespace:
     """The command line."""
-    parser = argparse.ArgumentParser(prog="python -m bench.data.nodes", description=__doc__)
-    parser.add_argument("--text", type=Path, help="a file or a folder; default: the sample")
+    parser = command_line(__doc__)
+    add_text_arguments(parser)
     parser.add_argument("--megabytes", type=int, default=195, help="of text (195)")
     parser.add_argument("--megabits", type=int, default=200, help="a second, of each link (200)")
     parser.add_argument("--repeat", type=int, default=3, help="timed runs on two nodes (3)")
@@ -365,10 +367,8 @@ def parsed(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument(
         "--near-duplicates", action="store_true", help="`clean` finds near-duplicates, too"
     )
-    parser.add_argument("--scratch", type=Path, help="where there is room; default: TMPDIR")
-    parser.add_argument("--json", type=Path, help="write the figures to this file, too")
     parser.add_argument("--inside", type=Path, nargs=2, help=argparse.SUPPRESS)
-    return parser.parse_args(arguments)
+    return parser.parse_args()
 
 
 def measure(folder: Path, ray: Path, options: argparse.Namespace, megabits: int | None) -> None:
@@ -376,20 +376,23 @@ def measure(folder: Path, ray: Path, options: argparse.Namespace, megabits: int 
     with Cluster(ray, megabits) as cluster:
         figures = Bench(folder, options, cluster).all(options)
     print_all(figures)
-    if options.json:
-        options.json.write_text(json.dumps(figures, indent=2) + "\n")
+    write_figures(options.json, figures)
 
 
-def main(arguments: list[str]) -> None:
+def main() -> None:
+    """Do what the command line says."""
+    report_errors(lambda: run(parsed()))
+
+
+def run(options: argparse.Namespace) -> None:
     """Run everything in namespaces, or without where the system allows none."""
-    options = parsed(arguments)
     if options.inside:
         folder, ray = options.inside
         measure(folder, ray, options, options.megabits)
         return
     # Sockets need a short name
     with scratch(options.scratch) as folder, scratch(Path("/tmp")) as ray:  # noqa: S108
-        command = ["-m", "bench.data.nodes", *arguments, "--inside", str(folder), str(ray)]
+        command = ["-m", "bench.data.nodes", *sys.argv[1:], "--inside", str(folder), str(ray)]
         code = in_namespaces(command)
         if code is None:
             print("no namespaces on this system: plain raylets, whose links have no limit")
@@ -398,4 +401,4 @@ def main(arguments: list[str]) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    main()

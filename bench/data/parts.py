@@ -3,7 +3,6 @@
 import gzip
 import os
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 import numpy as np
 import polars as pl
@@ -11,17 +10,14 @@ import polars as pl
 from bench.data.corpus import ENCODE, read_texts, size_of
 from bench.data.jobs import Facts, Work
 from stages.clean import Params
+from tokenmill.core import paths
 from tokenmill.core.params import load
 from tokenmill.data.filters import drop_reasons
-from tokenmill.formats.token_file import DTYPE, NARROW_DTYPE
+from tokenmill.formats.token_file import DTYPE, NARROW_DTYPE, token_file
 from tokenmill.formats.tokenizer import read_tokenizer
 from tokenmill.tokens.bpe import train_bpe
 from tokenmill.tokens.encoder import choose_encoder
 from tokenmill.tokens.pack import compressor
-
-TOKENIZER = Path("data/tokenizer/tokenizer.json")
-
-TOKENS = Path("data/tokens/train.bin")
 
 TOKEN_BYTES = 32_000_000
 """Of tokens that the compressors get."""
@@ -37,7 +33,7 @@ def encode() -> Work:
     """The encoder of the stage `tokenize`, after its test against `tokenizers`, batches in threads
     as there."""
     texts = read_texts(ENCODE)
-    encoder = choose_encoder(read_tokenizer(TOKENIZER), texts[:200])
+    encoder = choose_encoder(read_tokenizer(paths.TOKENIZER), texts[:200])
     size = size_of(ENCODE)
     batches = [texts[start : start + BATCH_ROWS] for start in range(0, len(texts), BATCH_ROWS)]
 
@@ -84,7 +80,7 @@ def compress_with_gzip() -> Work:
 
 def tokens() -> bytes:
     """The beginning of the encoded corpus."""
-    with TOKENS.open("rb") as file:
+    with token_file(paths.TOKENS, "train").open("rb") as file:
         return file.read(TOKEN_BYTES)
 
 

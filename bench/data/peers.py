@@ -15,7 +15,8 @@ from typing import Any
 
 from bench.data.corpus import CLEAN, ENCODE, FILTER, FOLDER, read_texts, size_of
 from bench.data.jobs import Facts, Work
-from bench.data.parts import TOKENIZER, VOCAB_SIZE
+from bench.data.parts import VOCAB_SIZE
+from tokenmill.core.paths import TOKENIZER
 from tokenmill.formats.tokenizer import (
     END_OF_TEXT,
     SPECIAL_TOKENS,

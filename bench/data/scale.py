@@ -7,13 +7,13 @@ tokenizer learns from a bounded sample, for which bounded text is read. DVC read
 and output once more for its hashes, in one process. Nothing here was measured at these sizes.
 """
 
-import argparse
 import json
 import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from bench.program import command_line
 from tokenmill.formats.shards import ROW_GROUP_BYTES
 from tokenmill.stage import report_errors
 from tokenmill.tokens.corpus import PLACES
@@ -178,13 +178,15 @@ def hours_table(figures: dict[str, Any]) -> str:
 
 def main() -> None:
     """Print the tables as Markdown."""
-    parser = argparse.ArgumentParser(
-        prog="python -m bench.data.scale",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = command_line(__doc__, figures=False)
     parser.add_argument("figures", type=Path, nargs="?", default=FIGURES, help="a file of rates")
-    figures = json.loads(parser.parse_args().figures.read_text())
+    options = parser.parse_args()
+    report_errors(lambda: print_tables(options.figures))
+
+
+def print_tables(file: Path) -> None:
+    """All tables, from the rates in a file."""
+    figures = json.loads(file.read_text())
     print(rates_table(figures), needs_table(figures), hours_table(figures), sep="\n\n")
 
 
@@ -198,4 +200,4 @@ def row(name: str, size: float, machine: Machine, took: Hours, share: dict[str, 
 
 
 if __name__ == "__main__":
-    report_errors(main)
+    main()

@@ -25,12 +25,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from bench.harness import RowFile, here, section, tiny_command, train_params
+from bench.harness import here, section, train_params
+from bench.program import RowFile, command_line
 from tokenmill.core.errors import UserError
 from tokenmill.model.config import Architecture, ModelConfig
 from tokenmill.model.device import Compute, configure_process, is_out_of_memory
 from tokenmill.model.gpt import GPT, build
 from tokenmill.model.sequences import Sequences
+from tokenmill.stage import report_errors
 from tokenmill.training.async_checkpoint import AsyncCheckpointer
 from tokenmill.training.checkpoint import RESUMABLE_KEYS, CheckpointStore
 from tokenmill.training.compile import Compilation, RecordedStep, missing_compiler
@@ -303,7 +305,8 @@ def rows(compute: Compute, *, compiled: bool) -> Iterator[dict[str, Any]]:
 
 def main() -> None:
     """Check, and print."""
-    tiny_command(__doc__, "leave out what compiles", run)
+    options = command_line(__doc__, tiny="without what compiles").parse_args()
+    report_errors(lambda: run(options))
 
 
 def run(options: argparse.Namespace) -> None:

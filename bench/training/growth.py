@@ -17,7 +17,8 @@ from typing import Any
 
 import numpy as np
 
-from bench.harness import Contender, RowFile, Timed, exponents, measure
+from bench.harness import Contender, Timed, first_that_ran, measure
+from bench.program import RowFile, command_line, exponents
 from bench.training import nanogpt
 from bench.training.peers import our_steps, their_steps
 from tokenmill.model.config import ModelConfig
@@ -78,13 +79,9 @@ TINY_SIZES = (Size(1, 32, 1), Size(2, 64, 1))
 
 def main() -> None:
     """Run what was asked for, and print a table."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = command_line(__doc__, tiny="two small models")
     parser.add_argument("--nanogpt", type=Path, help="a checkout of nanoGPT to compare with")
     parser.add_argument("--rounds", type=int, default=5, help="turns of each contender")
-    parser.add_argument("--tiny", action="store_true", help="two small models, to see that it runs")
-    parser.add_argument("--json", type=Path, help="write the rows to this file, too")
     options = parser.parse_args()
     report_errors(lambda: run(options))
 
@@ -126,23 +123,18 @@ def contenders_of(size: Size, checkout: Path | None) -> dict[str, Contender]:
 
 def rows_of(size: Size, timed: dict[str, Timed]) -> Iterator[dict[str, Any]]:
     """A row for each contender at one size."""
-    first = next(iter(timed.values()))
+    first = first_that_ran(timed.values())
     operations = flops_per_token(size.config) * BATCH * CONTEXT
     for name, one in timed.items():
         row: dict[str, Any] = {
             "who": name,
             "parameters": parameter_count(size.config),
             "operations a step": operations,
-        }
-        if one.failed:
-            yield row | {"left out": one.failed}
-            continue
-        yield row | {
-            "seconds a step": float(f"{one.seconds:.3g}"),
-            "operations/s": si(operations / one.seconds),
-            "peak MB": one.peak_bytes // 1_000_000,
-            "times the first": None if first.failed else round(one.times(first), 2),
-        }
+        } | one.row(first)
+        if not one.failed:
+            row["operations/s"] = si(operations / one.seconds)
+            row["peak MB"] = one.peak_bytes // 1_000_000
+        yield row
 
 
 if __name__ == "__main__":

@@ -33,15 +33,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from bench.harness import (
-    TURN_SECONDS,
-    Contender,
-    RowFile,
-    Timed,
-    compute_for,
-    here,
-    measure,
-)
+from bench.harness import TURN_SECONDS, Contender, Timed, compute_for, here, measure
+from bench.program import RowFile, command_line
 from bench.training.variants import FULL, OURS, PLAIN, SMALL, TINY, VARIANTS, Size, left_out, make
 from tokenmill.display import print_columns
 from tokenmill.planning.benchmark import product_rate
@@ -64,33 +57,21 @@ def rows_of(
     """A row for each variant of `names` that was there; one that was left out has the reason
     instead of times. All are compared with the first one, once it was there."""
     rows: list[Row] = []
-    bottom = next((climbed.get(name) for name in names if not _is_out(climbed.get(name))), None)
-    for name in names:
-        one = climbed.get(name)
+    found = [(name, climbed.get(name)) for name in names]
+    bottom = next((one for _, one in found if one is None or not one.failed), None)
+    tokens = size.batch * size.context_length
+    for name, one in found:
         if one is None:
             continue
-        row: Row = {"variant": name}
-        if one.failed:
-            row["left out"] = one.failed
-        else:
-            tokens = size.batch * size.context_length
-            row["seconds a step"] = float(f"{one.seconds:.4g}")
-            row["tokens/s"] = round(tokens / one.seconds)
-            row["utilisation"] = round(
-                flops_per_token(size.config(name)) * tokens / one.seconds / peak, 4
-            )
-            if bottom:
-                row["times the first"] = round(one.times(bottom), 2)
-            row["first step, s"] = round(one.first, 1)
+        row: Row = {"variant": name} | one.row(bottom, tokens=tokens)
+        if not one.failed:
+            operations = flops_per_token(size.config(name)) * tokens
+            row["utilisation"] = round(operations / one.seconds / peak, 4)
         if name in ORIGINAL:
             row["original, s"] = ORIGINAL[name]
             row["original, times"] = round(ORIGINAL["memory map"] / ORIGINAL[name], 1)
         rows.append(row)
     return rows
-
-
-def _is_out(one: Timed | None) -> bool:
-    return one is not None and bool(one.failed)
 
 
 def print_table(rows: list[Row]) -> None:
@@ -125,14 +106,7 @@ def _cell(column: str, value: Any) -> str:
 
 def main() -> None:
     """Climb, print."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument(
-        "--tiny",
-        action="store_true",
-        help="next to nothing, not compiled: only to see that it runs",
-    )
+    parser = command_line(__doc__, tiny="next to nothing, not compiled")
     parser.add_argument(
         "--only",
         nargs="+",
@@ -145,7 +119,6 @@ def main() -> None:
         "--rounds", type=int, default=9, help="turns of each variant; their median counts"
     )
     parser.add_argument("--peak-tflops", type=float, help="the device's peak, if it is not known")
-    parser.add_argument("--json", type=Path, help="write the figures to this file too")
     options = parser.parse_args()
     report_errors(lambda: run(options))
 

@@ -14,18 +14,18 @@ import numpy as np
 
 from bench.harness import (
     Contender,
-    RowFile,
     Steps,
     compute_for,
     here,
-    measure_alone,
     section,
-    tiny_command,
+    show_steps,
     tokenmill_steps,
     train_params,
 )
+from bench.program import RowFile, command_line
 from bench.training import nanogpt
 from tokenmill.model.config import ModelConfig
+from tokenmill.stage import report_errors
 from tokenmill.training.compile import Compilation
 
 SEQUENCES = 2000
@@ -75,12 +75,13 @@ def run(options: argparse.Namespace) -> None:
         for way in ways
     }
     rounds, steps = (1, 2) if options.tiny else (5, 100)
-    measure_alone(contenders, "size, compile", RowFile(options.json), rounds=rounds, steps=steps)
+    show_steps(contenders, "size, compile", RowFile(options.json), rounds=rounds, steps=steps)
 
 
 def main() -> None:
     """Read the arguments."""
-    tiny_command(__doc__, "a few steps, nothing compiled", run)
+    options = command_line(__doc__, tiny="a few steps, nothing compiled").parse_args()
+    report_errors(lambda: run(options))
 
 
 if __name__ == "__main__":

@@ -4,9 +4,7 @@ Memory, open files and disk of a real training of thousands of steps with hundre
 sampled from outside while it runs. All three must stay level once training is under way.
 """
 
-import argparse
 import importlib.util
-import json
 import multiprocessing
 import os
 import tempfile
@@ -19,6 +17,7 @@ import numpy as np
 import psutil
 
 from bench.harness import section
+from bench.program import command_line, write_figures
 from bench.training.text import write_tokens
 from tokenmill.process import set_wait_policy
 from tokenmill.stage import report_errors
@@ -33,12 +32,9 @@ Row = dict[str, float]
 
 def main() -> None:
     """Measure and print."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = command_line(__doc__)
     parser.add_argument("--epochs", type=int, default=12, help=f"of {EPOCH_STEPS:,} steps each")
     parser.add_argument("--picture", type=Path, help="draw the samples into this file")
-    parser.add_argument("--json", type=Path, help="write the samples to this file too")
     options = parser.parse_args()
     if options.picture and not importlib.util.find_spec("matplotlib"):
         parser.error("--picture needs matplotlib: pip install matplotlib")
@@ -54,8 +50,7 @@ def run(epochs: int, picture: Path | None, file: Path | None) -> None:
         )
         process.start()
         rows = sampled(process, Path(folder))
-    if file:
-        file.write_text(json.dumps(rows, indent=2) + "\n")
+    write_figures(file, rows)
     steps = epochs * EPOCH_STEPS
     print(
         f"{steps:,} steps, {steps // BETWEEN_CHECKPOINTS:,} checkpoints, "

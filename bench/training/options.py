@@ -25,19 +25,19 @@ from torch import Tensor
 from bench.harness import (
     TURN_SECONDS,
     Contender,
-    RowFile,
     Steps,
     compute_for,
     for_long_runs,
     here,
-    measure_alone,
-    tiny_command,
+    show_steps,
     tokenmill_steps,
     train_params,
 )
+from bench.program import RowFile, command_line
 from bench.training.nanogpt import TINY
 from bench.training.peers import GPT2_124M
 from tokenmill.model.config import ModelConfig
+from tokenmill.stage import report_errors
 from tokenmill.training import optimizer
 from tokenmill.training.compile import Compilation
 
@@ -103,12 +103,13 @@ def run(options: argparse.Namespace) -> None:
     }
     rounds, steps = (1, 2) if options.tiny else (5, 20)
     file = RowFile(options.json)
-    measure_alone(contenders, "option", file, rounds=rounds, steps=steps, seconds=TURN_SECONDS)
+    show_steps(contenders, "option", file, rounds=rounds, steps=steps, seconds=TURN_SECONDS)
 
 
 def main() -> None:
     """Read the arguments."""
-    tiny_command(__doc__, "a few steps of next to nothing", run)
+    options = command_line(__doc__, tiny="a few steps of next to nothing").parse_args()
+    report_errors(lambda: run(options))
 
 
 if __name__ == "__main__":

@@ -7,7 +7,6 @@ steps are slower beside which it is written, and what both come to where one is 
 minute. The real trainer runs, on random tokens, with clocks around these parts.
 """
 
-import argparse
 import contextlib
 import multiprocessing
 import statistics
@@ -21,7 +20,8 @@ from unittest import mock
 
 import numpy as np
 
-from bench.harness import RowFile, section, wait
+from bench.harness import section, wait
+from bench.program import RowFile, command_line
 from bench.training.text import write_tokens
 from tokenmill.model.config import ModelParams
 from tokenmill.model.gpt2 import GPT2
@@ -50,23 +50,12 @@ Row = dict[str, Any]
 
 def main() -> None:
     """Run both models, and print."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = command_line(__doc__, tiny="a few steps of next to nothing")
     parser.add_argument("--steps", type=int, default=80)
-    parser.add_argument(
-        "--tiny",
-        action="store_true",
-        help="a few steps of next to nothing: only to see that it runs",
-    )
-    parser.add_argument("--json", type=Path, help="write the figures to this file too")
     options = parser.parse_args()
     models = {"tiny": TINY} if options.tiny else {"default": {}, "larger": LARGER}
-    report_errors(
-        lambda: run(
-            models, 2 * CHECKPOINTS if options.tiny else options.steps, RowFile(options.json)
-        )
-    )
+    steps = 2 * CHECKPOINTS if options.tiny else options.steps
+    report_errors(lambda: run(models, steps, RowFile(options.json)))
 
 
 def run(models: dict[str, dict[str, int]], steps: int, file: RowFile) -> None:
@@ -75,8 +64,7 @@ def run(models: dict[str, dict[str, int]], steps: int, file: RowFile) -> None:
     for name, changes in models.items():
         with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as process:
             row = {"model": name} | process.submit(measure, changes, steps).result()
-        print("  ".join(f"{key} {value}" for key, value in row.items()), flush=True)
-        file.add(row)
+        file.show(row)
 
 
 def measure(changes: dict[str, int], steps: int) -> Row:

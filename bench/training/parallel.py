@@ -15,19 +15,13 @@ from multiprocessing.queues import SimpleQueue
 import numpy as np
 import torch
 
-from bench.harness import (
-    RowFile,
-    for_long_runs,
-    here,
-    tiny_command,
-    tokenmill_steps,
-    train_params,
-    wait,
-)
+from bench.harness import for_long_runs, here, tokenmill_steps, train_params, wait
+from bench.program import RowFile, command_line
 from bench.training.nanogpt import TINY
 from bench.training.peers import GPT2_124M
 from tokenmill.model.config import ModelConfig
 from tokenmill.model.device import choose_compute, configure_process
+from tokenmill.stage import report_errors
 from tokenmill.training.compile import Compilation
 from tokenmill.training.distributed import process_group
 
@@ -120,13 +114,13 @@ def run(options: argparse.Namespace) -> None:
                 "tokens/s": round(rate),
                 "times one": round(rate / alone, 2),
             }
-        file.add(row)
-        print("  ".join(f"{name} {value}" for name, value in row.items()))
+        file.show(row)
 
 
 def main() -> None:
     """Read the arguments."""
-    tiny_command(__doc__, "two processes, next to nothing", run)
+    options = command_line(__doc__, tiny="two processes, next to nothing").parse_args()
+    report_errors(lambda: run(options))
 
 
 if __name__ == "__main__":

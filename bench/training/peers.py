@@ -34,14 +34,13 @@ from bench.cpu_speedrun import TINY as TINY_PRESET
 from bench.harness import (
     TURN_SECONDS,
     Contender,
-    RowFile,
     Steps,
-    Timed,
     compute_for,
-    measure,
+    show_steps,
     tokenmill_steps,
     train_params,
 )
+from bench.program import RowFile, command_line
 from bench.training import nanogpt
 from bench.training.text import numbered, read_text, spread
 from bench.training.to_loss import Preset, Row, Text, against_nanogpt, reach
@@ -65,29 +64,23 @@ is the precision of nanoGPT's."""
 def steps_table(
     pairs: Iterable[tuple[str, Contender]], *, tokens_per_step: int, rounds: int, file: RowFile
 ) -> None:
-    """Add tokens per second of all contenders; the first one that runs is what the others are
-    compared with."""
+    """Show the steps of all contenders; `auto` may be the precision of nanoGPT's, and then counts
+    once."""
     contenders: dict[str, Contender] = {}
     for name, contender in pairs:
-        contenders.setdefault(name, contender)  # `auto` may be the precision of nanoGPT's
+        contenders.setdefault(name, contender)
     on_gpu = torch.cuda.is_available()
     # A turn on a CPU begins with cold caches
     at_a_time, steps = (1, 10) if on_gpu else (len(contenders), 30)
-    before = list(file.rows)
-
-    def write(timed: dict[str, Timed]) -> None:
-        first = next((one for one in timed.values() if not one.failed), Timed())
-        file.replace(
-            [*before, *(_row(name, one, first, tokens_per_step) for name, one in timed.items())]
-        )
-
-    measure(
+    show_steps(
         contenders,
+        "steps",
+        file,
         rounds=rounds,
         steps=steps,
         at_a_time=at_a_time,
         seconds=TURN_SECONDS if on_gpu else math.inf,
-        done=write,
+        tokens=tokens_per_step,
     )
 
 
@@ -153,18 +146,6 @@ def our_steps(
     )
 
 
-def _row(name: str, one: Timed, first: Timed, tokens: int) -> Row:
-    if one.failed:
-        return {"steps": name, "left out": one.failed}
-    return {
-        "steps": name,
-        "ms": round(one.seconds * 1e3, 2),
-        "tokens/s": round(tokens / one.seconds),
-        "times the first": round(one.times(first), 2),
-        "first step, s": round(one.first, 1),
-    }
-
-
 GPU_PRESET = Preset(
     model={"architecture": "modern", "context_length": nanogpt.GPU.context} | nanogpt.GPU.sizes,
     train={
@@ -187,9 +168,7 @@ GPT2_SHAPES = ((64, 512), (16, 1024))
 
 def main() -> None:
     """Run what was asked for, and print."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = command_line(__doc__, tiny="a few steps of next to nothing")
     parser.add_argument(
         "--nanogpt", type=Path, help="a checkout of nanoGPT; without it TokenMill runs alone"
     )
@@ -197,18 +176,12 @@ def main() -> None:
     parser.add_argument(
         "--gpu", action="store_true", help="GPT-2 124M on CUDA instead of the small model"
     )
-    parser.add_argument(
-        "--tiny",
-        action="store_true",
-        help="a few steps of next to nothing: only to see that it runs",
-    )
     parser.add_argument("--rounds", type=int, default=8, help="turns of each contender")
     parser.add_argument(
         "--shape", type=int, nargs=2, metavar=("BATCH", "CONTEXT"), help="steps of this shape only"
     )
     parser.add_argument("--skip-loss", action="store_true", help="only steps")
     parser.add_argument("--skip-steps", action="store_true", help="only what it takes to the loss")
-    parser.add_argument("--json", type=Path, help="write the figures to this file too")
     options = parser.parse_args()
     report_errors(lambda: run(options))
 
@@ -246,9 +219,7 @@ def run(options: argparse.Namespace) -> None:
         with tempfile.TemporaryDirectory() as folder:
             text = Text(train, val, len(characters), Path(folder))
             for row in to_the_loss(options, recipe, text):
-                file.add(row)
-    for row in file.rows:
-        print("  ".join(f"{name} {value}" for name, value in row.items()))
+                file.show(row)
 
 
 def to_the_loss(options: argparse.Namespace, recipe: nanogpt.Recipe, text: Text) -> Iterator[Row]:

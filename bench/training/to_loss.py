@@ -17,10 +17,12 @@ from ruamel.yaml import YAML
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from bench.harness import ROOT, environment, section
+from bench.harness import section
+from bench.program import ROOT, environment
 from bench.training import nanogpt
 from bench.training.text import write_tokens
 from tokenmill.core.errors import UserError
+from tokenmill.core.params import read_yaml
 from tokenmill.core.paths import HISTORY
 from tokenmill.formats.records import read_rows
 from tokenmill.model.gpt import GPT, parameter_count
@@ -131,7 +133,7 @@ def _cost(seconds: float, tokens: int) -> Row:
 def train_stage(sections: dict[str, Any], here: Path) -> tuple[float, GPT]:
     """Run the stage `train` in the folder `here`, which has its tokens, under params.yaml with
     these sections. Return the seconds of the whole process, and the model of its last epoch."""
-    parameters = YAML(typ="safe").load(ROOT / "params.yaml")
+    parameters = read_yaml(ROOT / "params.yaml")
     YAML(typ="safe").dump(parameters | sections, here / "params.yaml")
     can_check = importlib.util.find_spec("tokenizers")
     program = ["-m", "stages", "train"] if can_check else ["-c", WITHOUT_CHECK]

@@ -18,7 +18,7 @@ import pytest
 from bench.data import driver, growth, measure
 from bench.data.corpus import FORMATS, WordLaw, documents, read_source, write_corpus
 from bench.data.jobs import STAGES
-from bench.harness import exponents
+from bench.program import exponents
 from tests.bench.conftest import Bench
 from tests.imports import ROOT
 from tokenmill.sample.generator import conversations

@@ -1,5 +1,7 @@
 """A benchmark that takes next to nothing from the command line says so, and measures nothing."""
 
+from pathlib import Path
+
 import pytest
 
 from tests.bench.conftest import Bench
@@ -24,3 +26,10 @@ def test_a_driver_without_a_text_is_a_sentence(
         bench("data.driver")
     assert end.value.code == 2
     assert "required: raw" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", ["data.__main__", "data.growth", "index"])
+def test_scratch_that_is_not_there_is_a_sentence(name: str, bench: Bench, tmp_path: Path) -> None:
+    with pytest.raises(SystemExit) as end:
+        bench(name, "--scratch", tmp_path / "none")
+    assert str(tmp_path / "none") in str(end.value.code)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from bench.data.__main__ import make_project
+from bench.data.project import make_project
 from tests.bench.conftest import Bench
 from tests.tokens.clean_text import PROSE, write_clean
 from tests.tokens.packing import pack_here

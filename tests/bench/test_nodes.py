@@ -12,9 +12,9 @@ import psutil
 import pytest
 
 from bench.data import lab
-from bench.data.__main__ import make_project
-from bench.data.measure import ROOT
 from bench.data.nodes import Moment, Project
+from bench.data.project import make_project
+from bench.program import ROOT
 from tokenmill.sample.generator import conversations
 
 SENT = 3_000_000

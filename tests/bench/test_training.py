@@ -15,7 +15,8 @@ import pytest
 import torch
 
 from bench.gpu import ALL_PARTS, PARTS, run_part
-from bench.harness import Contender, RowFile, Steps, Timed, measure, measure_alone
+from bench.harness import Contender, Steps, Timed, measure, show_steps
+from bench.program import RowFile
 from bench.training import growth, ladder, options, overhead, variants
 from bench.training.text import numbered, read_text
 from bench.training.variants import (
@@ -140,7 +141,7 @@ def test_a_row_is_there_before_the_next_contender_begins(tmp_path: Path):
         "first": Contender(partial(rows_of, file), is_stage=False),
         "second": Contender(partial(rows_of, file), is_stage=False),
     }
-    measure_alone(contenders, "who", RowFile(file), rounds=1, steps=1)
+    show_steps(contenders, "who", RowFile(file), rounds=1, steps=1)
     first, second = json.loads(file.read_text())
     assert "left out" in first, "nothing stood before it"
     assert second["who"] == "second"
