@@ -16,9 +16,7 @@ from typing import Any
 import numpy as np
 import psutil
 
-from bench.harness import section
 from bench.program import command_line, write_figures
-from bench.training.text import write_tokens
 from tokenmill.process import set_wait_policy
 from tokenmill.stage import report_errors
 
@@ -68,29 +66,11 @@ def run(epochs: int, picture: Path | None, file: Path | None) -> None:
 
 
 def train_long(folder: Path, epochs: int) -> None:
-    """The whole training, as the stage does it, on random tokens."""
-    from tokenmill.model.config import ModelParams  # noqa: PLC0415 (in the training's process only)
-    from tokenmill.training.job import training_job  # noqa: PLC0415
-    from tokenmill.training.params import RuntimeParams, TrainParams  # noqa: PLC0415
-    from tokenmill.training.run import run_job  # noqa: PLC0415
+    """The whole training, in a folder of its own."""
+    from bench.training.stage_run import train_here  # noqa: PLC0415 (in the training's process only)
 
     os.chdir(folder)
-    batch = section("train")["batch_size"]
-    ids = np.random.default_rng(0).integers(
-        64, size=EPOCH_STEPS * batch * MODEL["context_length"] + 1
-    )
-    write_tokens(
-        folder / "tokens", train=ids, val=ids[: 64 * MODEL["context_length"]], vocabulary=512
-    )
-    checkpoint = section("runtime")["checkpoint"] | {
-        "every_seconds": None,
-        "every_steps": BETWEEN_CHECKPOINTS,
-    }
-    model = ModelParams.model_validate(section("model", **MODEL))
-    train = TrainParams.model_validate(section("train", epochs=epochs, learning_rate=1e-3))
-    runtime = RuntimeParams.model_validate(section("runtime", compile="off", checkpoint=checkpoint))
-    job = training_job(model, train, folder / "tokens", folder / "none")
-    run_job(job, runtime=runtime, output=folder / "model", times=folder, live=folder / "live")
+    train_here(MODEL, steps=EPOCH_STEPS, epochs=epochs, every_steps=BETWEEN_CHECKPOINTS)
 
 
 def sampled(process: BaseProcess, folder: Path) -> list[Row]:

@@ -14,16 +14,12 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
-from pathlib import Path
 from typing import Any
 from unittest import mock
 
-import numpy as np
-
-from bench.harness import section, wait
+from bench.harness import wait
 from bench.program import RowFile, command_line
-from bench.training.text import write_tokens
-from tokenmill.model.config import ModelParams
+from bench.training.stage_run import train_here
 from tokenmill.model.gpt2 import GPT2
 from tokenmill.model.modern import NanoChat
 from tokenmill.model.sequences import Sequences
@@ -31,10 +27,7 @@ from tokenmill.process import set_wait_policy
 from tokenmill.stage import report_errors
 from tokenmill.training import loop
 from tokenmill.training.async_checkpoint import AsyncCheckpointer
-from tokenmill.training.job import training_job
 from tokenmill.training.optimizer import Optimizer
-from tokenmill.training.params import RuntimeParams, TrainParams
-from tokenmill.training.run import run_job
 
 EVERY = 60.0
 """Seconds between two checkpoints by default."""
@@ -69,7 +62,6 @@ def run(models: dict[str, dict[str, int]], steps: int, file: RowFile) -> None:
 
 def measure(changes: dict[str, int], steps: int) -> Row:
     """Train so many steps with some checkpoints on the way."""
-    model = ModelParams.model_validate(section("model", **changes))
     stepping = Clock()
     logging = Clock()
     saving = Clock()
@@ -77,34 +69,25 @@ def measure(changes: dict[str, int], steps: int) -> Row:
     # A validation computes and gathers, too
     inside = Clock(during=stepping)
     gathering = Clock(during=stepping)
-    with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as stack:
-        stack.enter_context(contextlib.chdir(folder))
-        for owner, name in (
-            (GPT2, "forward"),
-            (NanoChat, "forward"),
-            (Optimizer, "backward"),
-            (Optimizer, "norm"),
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        contextlib.chdir(folder),
+        contextlib.ExitStack() as stack,
+    ):
+        for clock, owner, name in (
+            (inside, GPT2, "forward"),
+            (inside, NanoChat, "forward"),
+            (inside, Optimizer, "backward"),
+            (inside, Optimizer, "norm"),
+            (inside, Optimizer, "step"),
+            (gathering, Sequences, "gather"),
+            (stepping, loop, "train_step"),
+            (logging, loop, "log"),
+            (saving, AsyncCheckpointer, "save"),
+            (writing, AsyncCheckpointer, "_write"),
         ):
-            stack.enter_context(inside.around(owner, name))
-        stack.enter_context(inside.around(Optimizer, "step"))
-        stack.enter_context(gathering.around(Sequences, "gather"))
-        stack.enter_context(stepping.around(loop, "train_step"))
-        stack.enter_context(logging.around(loop, "log"))
-        stack.enter_context(saving.around(AsyncCheckpointer, "save"))
-        stack.enter_context(writing.around(AsyncCheckpointer, "_write"))
-        batch = section("train")["batch_size"]
-        ids = np.random.default_rng(0).integers(64, size=steps * batch * model.context_length + 1)
-        write_tokens(
-            Path(folder) / "tokens", train=ids, val=ids[: 2 * model.context_length], vocabulary=1024
-        )
-        every = {"every_seconds": None, "every_steps": max(1, steps // CHECKPOINTS)}
-        checkpoint = section("runtime")["checkpoint"] | every
-        train = TrainParams.model_validate(section("train", epochs=1, learning_rate=1e-3))
-        runtime = RuntimeParams.model_validate(
-            section("runtime", compile="off", checkpoint=checkpoint)
-        )
-        job = training_job(model, train, Path(folder) / "tokens", Path(folder) / "none")
-        run_job(job, runtime=runtime, output=Path(folder) / "model", times=Path(folder))
+            stack.enter_context(clock.around(owner, name))
+        train_here(changes, steps=steps, epochs=1, every_steps=max(1, steps // CHECKPOINTS))
     whole = stepping.seconds + logging.seconds
     waited = statistics.median(end - begin for begin, end in saving.spans)
     slower = statistics.median(_slower(stepping.spans, writing.spans))
@@ -145,7 +128,7 @@ class Clock:
         """All together."""
         return sum(end - begin for begin, end in self.spans)
 
-    def around(self, owner: type, name: str) -> contextlib.AbstractContextManager[object]:
+    def around(self, owner: object, name: str) -> contextlib.AbstractContextManager[object]:
         """Time every call of a method, as long as the context lasts."""
         method: Callable[..., object] = getattr(owner, name)
 

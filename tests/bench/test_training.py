@@ -18,6 +18,7 @@ from bench.gpu import ALL_PARTS, PARTS, run_part
 from bench.harness import Contender, Steps, Timed, measure, show_steps
 from bench.program import RowFile
 from bench.training import growth, ladder, options, overhead, variants
+from bench.training.stage_run import train_here
 from bench.training.text import numbered, read_text
 from bench.training.variants import (
     TINY,
@@ -29,6 +30,7 @@ from bench.training.variants import (
     vectorised,
 )
 from tests.bench.conftest import Bench, in_a_process
+from tokenmill.core import paths
 from tokenmill.model.gpt import build
 from tokenmill.model.gpt2 import Attention, Block
 from tokenmill.training import optimizer
@@ -291,6 +293,13 @@ def test_the_overhead_of_training_is_measured():
     row = overhead.measure(overhead.TINY, steps=2 * overhead.CHECKPOINTS)
     shares = [float(row[name].rstrip("%")) for name in ("gathering", "outside the model")]
     assert 0 < shares[0] < shares[1] < 100
+
+
+def test_a_run_on_random_tokens_writes_what_the_stage_does(here: Path):
+    train_here(overhead.TINY, steps=2, epochs=1, every_steps=1)
+    assert (here / paths.MODEL / "epoch-1").is_dir()
+    assert list((here / paths.LIVE).iterdir()), "the files of `tokenmill watch` cost time, too"
+    assert list((here / paths.METRICS).glob("timing.csv"))
 
 
 def test_a_folder_that_is_not_nanogpt_is_refused(bench: Bench, tmp_path: Path):
