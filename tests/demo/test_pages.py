@@ -152,7 +152,7 @@ PAGE = """if True:
     from tokenmill.cli.generate import default_sampling, evaluate_params
     from tokenmill.demo.models import Models
     from tokenmill.demo.pages import Pages
-    sampling = default_sampling(evaluate_params(Path()))
+    sampling = default_sampling(evaluate_params())
     assert '"temperature": 0.8' in Pages(Models(Path()), sampling, [], Mock()).page()
 """
 

@@ -65,7 +65,7 @@ def run(options: argparse.Namespace) -> None:
     from tokenmill.demo.models import Models
 
     root = Path()
-    evaluate = evaluate_params(root)
+    evaluate = evaluate_params()
     if evaluate is None and not options.model:
         raise UserError(
             f"{PARAMS_FILE} is missing in {root.resolve()}; run the command in the project's "

@@ -24,7 +24,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
-from tokenmill.cli.main import Parser, file_name
+from tokenmill.cli.main import Parser, file_name, refuse_outside
 from tokenmill.core.errors import UserError, first_line
 from tokenmill.core.files import remove
 from tokenmill.display import passed_on, say
@@ -88,7 +88,7 @@ def run(options: argparse.Namespace) -> None:
         return
     target, command = planned(options.address, options.name)
     record = target.with_name(f"{target.name}.dvc")
-    _check_project()
+    refuse_outside()
     with _alone():
         _refuse_existing(target, record)
         _remove_temporary()
@@ -196,7 +196,7 @@ def fetch_benchmarks(names: Sequence[str]) -> None:
         raise UserError(f"DVC knows {', '.join(there)}; `dvc pull {' '.join(there)}` fetches it.")
     if there := [str(file) for file in files if os.path.lexists(file)]:
         raise UserError(f"{', '.join(there)} exists; remove it to fetch it again.")
-    _check_project()
+    refuse_outside()
     for name in names:
         say(f"{name}: {OFFERED[name].licence}, as stated by: {OFFERED[name].stated}")
     with temporary_folder() as folder:
@@ -216,11 +216,6 @@ def fetch_benchmarks(names: Sequence[str]) -> None:
             f"`dvc {shlex.join(add)}`."
         )
     say(f"to measure every epoch on them: dvc exp run -S 'benchmarks.names=[{','.join(names)}]'")
-
-
-def _check_project() -> None:
-    if not Path(".dvc").is_dir():
-        raise UserError(f"{Path.cwd()} is no project; run the command in the project's root.")
 
 
 def planned(address: str, name: str | None = None) -> tuple[Path, list[str]]:

@@ -137,7 +137,7 @@ def run(options: argparse.Namespace) -> None:
         raise UserError("give either a question or --text, not both.")
     given = {field.name: getattr(options, field.name) for field in dataclasses.fields(Sampling)}
     given = {name: value for name, value in given.items() if value is not None}
-    sampling = dataclasses.replace(default_sampling(evaluate_params(Path())), **given)
+    sampling = dataclasses.replace(default_sampling(evaluate_params()), **given)
     tracer = open_tracer(None) if options.trace else None
     checkpoint = model_of(options)
     writer = Writer.load(checkpoint)
@@ -161,15 +161,15 @@ def run(options: argparse.Namespace) -> None:
         _chat(writer, sampling, tracer, name=checkpoint.name)
 
 
-def evaluate_params(root: Path) -> "EvaluateParams | None":
-    """The section `evaluate` of the project at `root`; None outside a project."""
+def evaluate_params() -> "EvaluateParams | None":
+    """The section `evaluate` of the project in the current folder; None outside a project."""
     from tokenmill.core.params import PARAMS_FILE, Section, load
     from tokenmill.evaluation.prompts import EvaluateParams
 
     class Params(Section):
         evaluate: EvaluateParams
 
-    return load(Params, root / PARAMS_FILE).evaluate if (root / PARAMS_FILE).exists() else None
+    return load(Params).evaluate if PARAMS_FILE.exists() else None
 
 
 def default_sampling(evaluate: "EvaluateParams | None") -> "Sampling":

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from tokenmill.cli.main import Parser, file_name
+from tokenmill.cli.main import Parser, file_name, refuse_outside
 from tokenmill.core import paths
 from tokenmill.core.errors import UserError, first_line
 from tokenmill.core.files import read_bytes, write_directory, write_text
@@ -67,8 +67,7 @@ def run(options: argparse.Namespace) -> None:
     """Check the model, write its folder, let DVC track it, and say what to type next."""
     from tokenmill.runs.find import find_model
 
-    if not Path(".dvc").is_dir():
-        raise UserError(f"{Path.cwd()} is no project; run the command in the project's root.")
+    refuse_outside()
     if options.folder and not options.folder.exists():
         raise UserError(
             f"{options.folder} is not here; `hf download OWNER/NAME --revision REV --local-dir "

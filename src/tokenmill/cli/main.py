@@ -260,6 +260,16 @@ def refuse_subfolder(options: argparse.Namespace) -> None:
         raise UserError(f"{Path.cwd()} is inside the project {project}; type this there.")
 
 
+def refuse_outside() -> None:
+    """Refuse a command that puts something under DVC anywhere but in a project's root.
+
+    Raises:
+        UserError: the current folder is none.
+    """
+    if not Path(".dvc").is_dir():
+        raise UserError(f"{Path.cwd()} is no project; run the command in the project's root.")
+
+
 def build_parser(with_arguments: Collection[str] = tuple(COMMANDS)) -> Parser:
     """The parser of the command line. Only the named commands have their arguments, so that only
     these modules are imported."""

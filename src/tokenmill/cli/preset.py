@@ -100,7 +100,7 @@ def add_arguments(parser: Parser) -> None:
 def run(options: argparse.Namespace) -> None:
     """List the presets, or offer to put one into params.yaml."""
     if options.name is None:
-        _print_presets(Path())
+        _print_presets()
     else:
         preset = read_preset(options.name)
         console().print(f"made for {preset.text}; set data.raw to where your copy is")
@@ -108,16 +108,16 @@ def run(options: argparse.Namespace) -> None:
             say(NEXT.format(f"--preset {preset.name}"))
 
 
-def _print_presets(root: Path) -> None:
+def _print_presets() -> None:
     from tokenmill.core.params import PARAMS_FILE
     from tokenmill.planning.plan import UTILISATION, plan_training
 
     rows = [("preset", "parameters", "tokens x epochs", f"on an {GPU}", "about")]
     for name in names():
         preset = read_preset(name)
-        params = params_with(preset.values, root / PARAMS_FILE)
+        params = params_with(preset.values, PARAMS_FILE)
         plan = plan_training(
-            root, params, tokens=preset.tokens, vocab_size=preset.vocab_size, hardware=[GPU]
+            Path(), params, tokens=preset.tokens, vocab_size=preset.vocab_size, hardware=[GPU]
         )
         tokens = f"{preset.tokens:.3g} x {plan.work.train.epochs}".replace("e+0", "e")
         hours = duration(next(row for row in plan.rows if row.name == GPU).total_seconds)

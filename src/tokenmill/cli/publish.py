@@ -44,7 +44,7 @@ def run(options: argparse.Namespace) -> None:
     epochs = publish(
         Path(),
         options.output,
-        default_sampling(evaluate_params(Path())),
+        default_sampling(evaluate_params()),
         epochs=options.epoch,
         precision=options.weights,
     )

@@ -85,14 +85,14 @@ def open_tracer(words: int | None) -> "Tracer":
     Args:
         words: the fewest words of a phrase; `trace.min_words` if it is None.
     """
-    from tokenmill.core.params import PARAMS_FILE, Section, load
+    from tokenmill.core.params import Section, load
     from tokenmill.evaluation.trace import Tracer
     from tokenmill.tokens.params import TraceParams
 
     class Params(Section):
         trace: TraceParams
 
-    least = words or load(Params, Path(PARAMS_FILE)).trace.min_words
+    least = words or load(Params).trace.min_words
     return Tracer.open(INDEX, TOKENS, TOKENIZER, min_words=least)
 
 

@@ -1,1 +1,1 @@
-"""What training would take: time, memory, money; presets; and what limits a step."""
+"""What training would take in time, memory and money, and a training for a text and a time."""

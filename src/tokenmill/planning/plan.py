@@ -345,10 +345,11 @@ def _workload(
 
     is_given = tokens is not None and vocab_size is not None
     metadata = None if is_given or are_others else _metadata(root)
-    if metadata and _counted(root)[0] not in (None, metadata.train.tokens):
+    counted, entries = (None, None) if is_given else _counted(root)
+    if metadata and counted not in (None, metadata.train.tokens):
         metadata = None  # `dvc checkout` leaves the unpacked tokens of another run
     if vocab_size is None and not are_others:
-        vocab_size = metadata.vocab_size if metadata else _counted(root)[1]
+        vocab_size = metadata.vocab_size if metadata else entries
     vocab_size = vocab_size or expected_vocabulary(params, root)
     if not FEWEST_IDS <= vocab_size <= MOST_IDS:
         raise UserError(f"--vocab-size ({vocab_size:,}) must be from {FEWEST_IDS} to {MOST_IDS:,}.")
@@ -360,7 +361,7 @@ def _workload(
             "data.mixture needs the tokens of each source, and none of this text and tokenizer are "
             "there; `dvc repro unpack` makes them, or give --tokens for a text without a mixture."
         )
-    tokens = tokens or _counted(root)[0]
+    tokens = tokens or counted
     if tokens is None:
         raise UserError(
             "there are no tokens yet; give their number (`tokenmill plan --tokens 2.8e9`), or "
