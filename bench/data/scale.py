@@ -89,7 +89,7 @@ def hours(figures: dict[str, Any], machine: Machine, size: float) -> Hours:
     tokenizer = (
         few / rate(figures, machine, "tokenizer") + read / limits(figures)["read clean text"]
     )
-    hashed = size * (1 + share["parquet"] + share["packed"] + share["tokens"])
+    hashed = size * on_disk(share)
     return Hours(
         tokenizer=tokenizer / 3600,
         dvc=hashed / limits(figures)["MD5"] / 3600,
@@ -116,6 +116,11 @@ def shares(figures: dict[str, Any]) -> dict[str, float]:
     )
     moved = {"clean": 1 + parquet, "tokenize": parquet + packed, "unpack": packed + tokens}
     return {"parquet": parquet, "packed": packed, "tokens": tokens} | moved
+
+
+def on_disk(share: dict[str, float]) -> float:
+    """Bytes of the raw text and of all artefacts for a byte of text."""
+    return 1 + share["parquet"] + share["packed"] + share["tokens"]
 
 
 def seconds(
@@ -156,7 +161,7 @@ def needs_table(figures: dict[str, Any]) -> str:
     lines = ["| text | documents | memory, GB | disk, TB |", "| --- | --- | --- | --- |"]
     for name, size in SIZES.items():
         documents = size / DOCUMENT_BYTES
-        disk = size * (1 + share["parquet"] + share["packed"] + share["tokens"])
+        disk = size * on_disk(share)
         memory = (peak + documents * HASH_BYTES) / 1e9
         lines.append(
             f"| {name} | {documents / 1e6:,.0f} million | {memory:.1f} | {disk / 1e12:.2f} |"
@@ -192,7 +197,7 @@ def print_tables(file: Path) -> None:
 
 def row(name: str, size: float, machine: Machine, took: Hours, share: dict[str, float]) -> str:
     """One line of the table; a machine whose disk is too small says so."""
-    if size * (1 + share["parquet"] + share["packed"] + share["tokens"]) > machine.disk:
+    if size * on_disk(share) > machine.disk:
         return f"| {name} | {machine.name} | its disk is too small | | | | | | |"
     parts = (took.clean, took.tokenizer, took.tokenize, took.unpack, took.dvc, took.total)
     cells = " | ".join(f"{part:.1f}" for part in parts)

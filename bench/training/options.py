@@ -34,9 +34,7 @@ from bench.harness import (
     train_params,
 )
 from bench.program import RowFile, command_line
-from bench.training.nanogpt import TINY
-from bench.training.peers import GPT2_124M
-from tokenmill.model.config import ModelConfig
+from bench.training.peers import model_124m
 from tokenmill.stage import report_errors
 from tokenmill.training import optimizer
 from tokenmill.training.compile import Compilation
@@ -47,9 +45,6 @@ AUTOTUNE = "max-autotune"
 SYMMETRIC = "symmetric products"
 ON_GPU = (AS_IT_IS, RECORDED, AUTOTUNE, SYMMETRIC)
 ON_CPU = (AS_IT_IS, SYMMETRIC)
-
-SEQUENCES = 64
-CONTEXT = 512
 
 
 def product_with_itself(x_NRC: Tensor) -> Tensor:
@@ -82,15 +77,13 @@ def steps_of(option: str, *, tiny: bool) -> Steps:
         stack.enter_context(inductor.patch(max_autotune=True))
     elif option == SYMMETRIC:
         stack.enter_context(mock.patch.object(optimizer, "_iterated", iterated))
-    model = TINY.sizes | {"vocab_size": 64} if tiny else GPT2_124M
-    batch, context = (TINY.batch, TINY.context) if tiny else (SEQUENCES, CONTEXT)
-    common = {"architecture": "modern", "dropout": 0.0, "context_length": context}
+    config, batch = model_124m("modern", tiny=tiny)
     compilation = Compilation(False, "tiny") if tiny else for_long_runs(compute.device)
     return tokenmill_steps(
-        ModelConfig.model_validate(common | model),
+        config,
         train_params(optimizer="muon", batch_size=batch, learning_rate=1e-3),
         compute,
-        np.zeros(4 * batch * context + 1),
+        np.zeros(4 * batch * config.context_length + 1),
         compilation=dataclasses.replace(compilation, recorded=option == RECORDED),
     )
 

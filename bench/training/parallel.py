@@ -17,27 +17,14 @@ import torch
 
 from bench.harness import for_long_runs, here, tokenmill_steps, train_params, wait
 from bench.program import RowFile, command_line
-from bench.training.nanogpt import TINY
-from bench.training.peers import GPT2_124M
-from tokenmill.model.config import ModelConfig
+from bench.training.peers import model_124m
 from tokenmill.model.device import choose_compute, configure_process
 from tokenmill.stage import report_errors
 from tokenmill.training.compile import Compilation
 from tokenmill.training.distributed import process_group
 
-SEQUENCES = 64
-CONTEXT = 512
 WARM_UP = 4
 STEPS = 20
-
-
-def sizes(*, tiny: bool) -> tuple[ModelConfig, int, int]:
-    """The model, the sequences of each process in a step, and the steps that are timed."""
-    model = TINY.sizes | {"vocab_size": 64} if tiny else GPT2_124M
-    context = TINY.context if tiny else CONTEXT
-    common = {"architecture": "gpt2", "dropout": 0.0, "context_length": context}
-    config = ModelConfig.model_validate(common | model)
-    return (config, TINY.batch, 2) if tiny else (config, SEQUENCES, STEPS)
 
 
 def work(  # noqa: PLR0917 (a process takes no keywords)
@@ -52,7 +39,8 @@ def work(  # noqa: PLR0917 (a process takes no keywords)
         "MASTER_ADDR": "127.0.0.1",
         "MASTER_PORT": str(port),
     }
-    config, sequences, steps = sizes(tiny=tiny)
+    config, sequences = model_124m("gpt2", tiny=tiny)
+    steps = 2 if tiny else STEPS
     device = here()
     try:
         with process_group(device, shards=parallel == "fsdp") as group:
@@ -98,7 +86,7 @@ def run(options: argparse.Namespace) -> None:
     """Measure, print."""
     file = RowFile(options.json)
     count = 2 if options.tiny else torch.cuda.device_count()
-    config, sequences, _ = sizes(tiny=options.tiny)
+    config, sequences = model_124m("gpt2", tiny=options.tiny)
     ways = [(1, "ddp")] + [(count, parallel) for parallel in ("ddp", "fsdp") if count > 1]
     alone = 0.0
     for processes, parallel in ways:

@@ -164,6 +164,16 @@ TIMES_FEWER = 2.5
 GPT2_124M = {"n_layer": 12, "n_head": 12, "n_embd": 768, "vocab_size": 50257}
 
 GPT2_SHAPES = ((64, 512), (16, 1024))
+"""Sequences of a step, and the tokens of each."""
+
+
+def model_124m(architecture: str, *, tiny: bool) -> tuple[ModelConfig, int]:
+    """The model of GPT-2 124M's shape and the sequences of its step, those of the first of
+    GPT2_SHAPES; with `tiny` next to nothing."""
+    batch, context = (nanogpt.TINY.batch, nanogpt.TINY.context) if tiny else GPT2_SHAPES[0]
+    sizes = nanogpt.TINY.sizes | {"vocab_size": 64} if tiny else GPT2_124M
+    common = {"architecture": architecture, "dropout": 0.0, "context_length": context}
+    return ModelConfig.model_validate(common | sizes), batch
 
 
 def main() -> None:
@@ -201,9 +211,9 @@ def run(options: argparse.Namespace) -> None:
     recipe = nanogpt.TINY if options.tiny else nanogpt.GPU if options.gpu else nanogpt.CPU
     file = RowFile(options.json)
     shapes = GPT2_SHAPES if options.gpu else ((recipe.batch, recipe.context),)
-    for batch, context in (
-        () if options.skip_steps else [options.shape] if options.shape else shapes
-    ):
+    if options.shape:
+        shapes = (options.shape,)
+    for batch, context in () if options.skip_steps else shapes:
         model = GPT2_124M if options.gpu else recipe.sizes | {"vocab_size": len(characters)}
         contenders = _contenders(
             options.nanogpt,
