@@ -214,7 +214,7 @@ def test_a_run_that_failed_or_is_not_trained_has_no_results(project: Project):
 
 @pytest.mark.slow
 def test_an_experiment_that_dvc_sets_up_is_named_as_such(
-    project: Project, monkeypatch: pytest.MonkeyPatch
+    project: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     shown = exp_show(str(project.root))
     new = dict.fromkeys(shown[0]) | {"Experiment": "new", "rev": "0" * 40, "State": "Running"}
@@ -223,7 +223,7 @@ def test_an_experiment_that_dvc_sets_up_is_named_as_such(
     assert row == {"run": "new", "rev": "0" * 40, "state": "running", "changed": "", "text": ""}
     monkeypatch.setattr("tokenmill.cli.runs.MOMENT", 0)
     copy = project.root / ".dvc/tmp/exps/tmp1"
-    answers = [Repo, open, lambda _: shown]
+    answers = [Repo, open, lambda _: Git.init(str(tmp_path)).get_rev(), lambda _: shown]
     monkeypatch.setattr("dvc.api.exp_show", lambda *_, **__: answers.pop(0)(str(copy)))
     assert len(find_runs(project.root, commits=1)) == len(shown), "asked until the copy is whole"
     monkeypatch.setattr("dvc.api.exp_show", lambda *_, **__: Repo(str(copy)))

@@ -88,6 +88,10 @@ TRIES = 5
 MOMENT = 1.0
 """Seconds between two tries."""
 
+NO_COMMIT = "Empty git repo"
+"""What scmrepo says, without a path, of a repository without a commit: of a copy alone, because DVC
+asks this repository for commits by their hashes."""
+
 IN_YAML = {"None": "null", "True": "true", "False": "false"}
 """Values of params.yaml as DVC shows them, and as they are typed."""
 
@@ -165,6 +169,7 @@ def find_runs(root: Path, *, commits: int) -> "pd.DataFrame":
     import pandas as pd
     from dvc.exceptions import DvcException
     from dvc.repo import Repo
+    from scmrepo.exceptions import SCMError
 
     logging.getLogger("dvc").setLevel(logging.ERROR)
     try:
@@ -185,7 +190,7 @@ def find_runs(root: Path, *, commits: int) -> "pd.DataFrame":
         with Repo(str(root)) as repo:
             shown = [_as_trained(of_own_model(entry, root), repo) for entry in shown]
             rows = [_row(entry, before, repo, root) for entry, before in _with_base(shown)]
-    except (DvcException, OSError) as error:
+    except (DvcException, SCMError, OSError) as error:
         if isinstance(error, OSError) and not _is_of_copy(error):
             raise
         said = " ".join(str(error).split())
@@ -206,13 +211,14 @@ def _entries(root: Path, revs: Sequence[str]) -> list[dict[str, Any]]:
     import pygit2
     from dvc.api import exp_show
     from dvc.exceptions import DvcException
+    from scmrepo.exceptions import SCMError
 
     # DVC removes the copy of an experiment that has just ended while its files are read here
     pygit2.BlobIO = read_whole
     for _ in range(TRIES - 1):
         try:
             return exp_show(str(root), revs=list(revs))
-        except (DvcException, OSError) as error:
+        except (DvcException, SCMError, OSError) as error:
             if not _is_of_copy(error):
                 raise
         time.sleep(MOMENT)
@@ -223,7 +229,7 @@ def _is_of_copy(error: Exception) -> bool:
     """Whether DVC fails on a copy of the project that is not whole, or on its record of one, while
     it makes or removes them for an experiment. It lists nothing then."""
     is_barred = isinstance(error, OSError) and error.errno in NOT_PERMITTED
-    return str(paths.COPIES) in str(error) and not is_barred
+    return (str(paths.COPIES) in str(error) or str(error) == NO_COMMIT) and not is_barred
 
 
 def _way_out(error: Exception) -> str:
