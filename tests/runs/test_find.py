@@ -2,6 +2,7 @@
 from a remote."""
 
 import json
+import re
 import shutil
 from pathlib import Path
 from typing import Any
@@ -118,13 +119,25 @@ def test_a_lost_experiment_is_applied_as_it_is_no_branch(project: Project):
     shutil.rmtree(project.root / ".dvc/cache")
     with pytest.raises(
         UserError,
-        match=rf"`dvc exp push origin {EXPERIMENT}` where .*, or `dvc exp apply {EXPERIMENT}` and",
+        match=rf"`dvc exp apply {EXPERIMENT}` and `dvc repro` here",
     ):
         find_model(project.root, rev=EXPERIMENT)
     committed = (project.root / "dvc.lock").read_text()
     said = project.run("dvc", "exp", "apply", EXPERIMENT, check=False)
     assert "models/gpt" in said, "which DVC misses, too"
     assert (project.root / "dvc.lock").read_text() != committed, "so `dvc repro` makes it"
+
+
+def test_a_lost_experiment_is_found_after_what_the_sentence_says(project: Project):
+    project.run("git", "init", "-q", "--bare", "../origin")
+    project.run("git", "remote", "add", "origin", "../origin")
+    elsewhere = project.copy("elsewhere")
+    shutil.rmtree(elsewhere.root / ".dvc/cache")
+    with pytest.raises(UserError, match="where it was trained") as told:
+        find_model(elsewhere.root, rev=EXPERIMENT)
+    for command in re.findall("`(.*?)`", str(told.value).partition(" where ")[0]):
+        project.run(*command.split())
+    assert is_trained_by(find_model(elsewhere.root, rev=EXPERIMENT).folder, seed=3, epoch=1)
 
 
 def measure(root: Path) -> None:

@@ -332,12 +332,10 @@ class Revision:
             # DVC's words for a file that is nowhere only name it again
             is_nowhere = isinstance(error, FileNotFoundError)
             why = "" if is_nowhere else f" ({' '.join(str(error).split())})"
-            push = "check it out and `dvc push`"
-            if self._is_experiment:
-                push = f"`dvc exp push origin {self.rev}`"
+            # Not `dvc exp push`: DVC (3.67) would not find a remote with a relative path
             raise UserError(
-                f"{source} of {self.label} is neither in DVC's cache nor in a remote{why}; {push} "
-                f"where it was trained, or {self.again} here."
+                f"{source} of {self.label} is neither in DVC's cache nor in a remote{why}; "
+                f"`{self.take}` and `dvc push` where it was trained, or {self.again} here."
             ) from None
         return digest.hexdigest()
 
