@@ -20,6 +20,24 @@ def test_push_clone_pull_repro_runs_only_unpack(finished: Project) -> None:
     assert clone.digest("data/tokens", "models") == finished.digest("data/tokens", "models")
 
 
+def test_an_experiment_travels_by_its_name(finished: Project) -> None:
+    """With the default remote by its whole path, as docs/sharing.md says."""
+    whole = 'dvc remote modify --local beside url "$PWD/../tokenmill-remote"'
+    finished.run("git", "init", "-q", "--bare", "../origin.git")
+    finished.run("git", "remote", "add", "origin", "../origin.git")
+    finished.run("sh", "-c", whole)
+    finished.run("dvc", "exp", "run", "-n", "short", "-S", "train.epochs=1")
+    finished.run("dvc", "exp", "push", "origin", "short")
+    clone = finished.clone("clone")
+    clone.run("git", "remote", "set-url", "origin", "../origin.git")
+    clone.run("sh", "-c", whole)
+    clone.run("dvc", "exp", "pull", "origin", "short")
+    clone.run("dvc", "exp", "apply", "short")
+    assert clone.digest("models") == finished.digest("models")
+    finished.run("dvc", "push", "-q", "--all-commits")
+    assert (finished.root.parent / "tokenmill-remote").is_dir()
+
+
 def test_more_epochs_continue_bit_for_bit_here_and_in_a_clone(finished: Project) -> None:
     """From the checkpoints here, from the model that a clone pulls, and from nothing."""
     outputs = ("models", "metrics/history.csv")
