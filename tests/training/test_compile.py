@@ -6,6 +6,8 @@ import io
 import math
 import os
 import re
+import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import get_args
@@ -23,6 +25,7 @@ from tokenmill.training.compile import (
     CPU_TFLOP,
     GPU_STEPS,
     GPU_TFLOP,
+    MAX_SHAPES,
     RECORDED_TFLOP,
     Compilation,
     choose_compilation,
@@ -33,6 +36,7 @@ from tokenmill.training.size import flops_per_token
 
 CPU = Compute(torch.device("cpu"), torch.float32)
 CUDA = Compute(torch.device("cuda"), torch.bfloat16)
+MPS = Compute(torch.device("mps"), torch.float32)
 
 
 def work(tokens: int, **changes: int) -> Workload:
@@ -47,9 +51,6 @@ def test_a_gpu_compiles_for_long_runs(epochs: int):
     many = 8 * 4 * (GPU_STEPS // epochs) + 1
     assert choose_compilation("auto", CUDA, work(many, epochs=epochs)).on
     assert not choose_compilation("auto", CUDA, work(many - 32, epochs=epochs)).on
-    assert not choose_compilation(
-        "auto", Compute(torch.device("mps"), torch.float32), work(many, epochs=epochs)
-    ).on
     wide = model_config(n_embd=4096, vocab_size=4096)
     tokens = GPU_TFLOP * 1e12 / flops_per_token(wide) / epochs
     for share, on in ((1.05, True), (0.95, False)):
@@ -74,10 +75,11 @@ def test_the_choice_and_its_reason_are_a_sentence(monkeypatch: pytest.MonkeyPatc
         patch.setattr("tokenmill.training.compile.missing_compiler", lambda _: None)
         assert str(choose_compilation("auto", CPU, work(10**7))).startswith("off: an epoch takes ")
         assert str(choose_compilation("auto", CUDA, large)).startswith("on, recorded: ")
-    assert str(choose_compilation("off", CUDA, large)) == "off: runtime.compile says so"
+        assert str(choose_compilation("auto", MPS, large)).startswith("off: not tried ")
     monkeypatch.setenv("PATH", os.devnull)
     for name in ("CC", "CXX"):
         monkeypatch.delenv(name, raising=False)
+    assert str(choose_compilation("off", CUDA, large)) == "off: runtime.compile says so"
     assert (
         str(choose_compilation("auto", CUDA, large))
         == "off, recorded: it needs a C compiler (gcc), which is not there"
@@ -145,14 +147,75 @@ def test_a_run_says_what_it_chose(
     assert float(found[1]) > 0
 
 
-def test_a_cpu_compiles_on_no_path_with_a_space(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    for name in ("gcc", "g++"):
-        (tmp_path / name).touch(mode=0o755)
+@pytest.fixture
+def programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The only folder of PATH, beside which Python's headers are; no variable names a compiler."""
     monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.setattr("tokenmill.training.compile.PYTHON_HEADER", tmp_path / "gcc")
-    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "My Drive"))
-    assert "space" in (missing_compiler(CPU.device) or "")
+    monkeypatch.setattr("tokenmill.training.compile.PYTHON_HEADER", tmp_path)
+    for name in ("CC", "CXX", "TORCHINDUCTOR_CACHE_DIR"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("device", "program", "named", "is_called"),
+    [
+        (CPU.device, "g++", None, sys.platform != "darwin"),
+        (CPU.device, "clang++", None, sys.platform == "darwin"),
+        (CPU.device, "mine", "mine", True),
+        (CPU.device, "g++", "ccache g++", False),
+        (CUDA.device, "gcc", None, True),
+        (CUDA.device, "clang", None, True),
+        (CUDA.device, "cc", None, False),
+        (CUDA.device, "mine", "mine", True),
+        (CUDA.device, "gcc", "nothing", False),
+    ],
+)
+def test_a_compiler_counts_if_pytorch_calls_it(
+    device: torch.device,
+    program: str,
+    named: str | None,
+    is_called: bool,
+    programs: Path,
+):
+    """Inductor and Triton call the one that is named, or else one of their own, and no other."""
+    (programs / program).touch(mode=0o755)
+    variable = "CXX" if device.type == "cpu" else "CC"
+    with mock.patch.dict(os.environ, {variable: named} if named else {}):
+        missing = missing_compiler(device)
+    assert (missing is None) == is_called
+    assert is_called or named is None or named in str(missing)
+
+
+def test_pythons_headers_are_needed(programs: Path, monkeypatch: pytest.MonkeyPatch):
+    (programs / "gcc").touch(mode=0o755)
+    monkeypatch.setattr("tokenmill.training.compile.PYTHON_HEADER", programs / "Python.h")
+    assert str(programs / "Python.h") in str(missing_compiler(CUDA.device))
+
+
+@pytest.mark.parametrize("place", ["code", "temporary", "cache"])
+def test_a_cpu_compiles_on_no_path_with_a_space(
+    place: str, programs: Path, monkeypatch: pytest.MonkeyPatch
+):
+    for name in ("gcc", "g++", "clang++"):
+        (programs / name).touch(mode=0o755)
+    spaced = str(programs / "My Drive")
+    if place == "code":
+        monkeypatch.setattr(torch, "__file__", spaced)
+    elif place == "temporary":
+        monkeypatch.setattr(tempfile, "tempdir", spaced)
+    else:
+        monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", spaced)
+    assert spaced in (missing_compiler(CPU.device) or "")
     assert missing_compiler(CUDA.device) is None
+
+
+def test_an_update_is_compiled_on_a_gpu_only():
+    on, off = (Compilation(on=on, why="") for on in (True, False))
+    assert on.for_update(CUDA.device)
+    assert not on.for_update(CPU.device)
+    assert not off.for_update(CUDA.device)
 
 
 @pytest.mark.skipif(
@@ -169,7 +232,9 @@ def test_what_a_cpu_compiles_begins_behind_the_lookups(
     model = build(model_config(architecture=architecture), seed=0)
     ids_BT = torch.zeros(2, CONTEXT, dtype=torch.long)
     loss = model(ids_BT, ids_BT)
-    assert torch.equal(Compilation(on=True, why="").of(model)(ids_BT, ids_BT), loss)
+    with torch._dynamo.config.patch(recompile_limit=8):
+        assert torch.equal(Compilation(on=True, why="").of(model)(ids_BT, ids_BT), loss)
+        assert torch._dynamo.config.recompile_limit == MAX_SHAPES
     ((x_BTD, targets_BT, *_),) = compiled
     assert x_BTD.shape == (2, CONTEXT, 16)
     assert torch.equal(targets_BT, ids_BT)

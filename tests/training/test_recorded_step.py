@@ -69,6 +69,7 @@ class Update:
     def again(self) -> None:
         self.seen.append(self.index.tolist())
         self.loss.copy_(self.index.sum())
+        self.norm.copy_(self.index.max())
 
 
 def test_each_step_has_its_own_sequences_and_results(graphs: list[Graph]):
@@ -86,6 +87,20 @@ def test_each_step_has_its_own_sequences_and_results(graphs: list[Graph]):
     assert len(graphs) == 1
     assert update.seen == [[0, 1], [1, 2], [2, 3], [10, 11], [20, 21], [30, 31]]
     assert [float(result.loss) for result in results] == [21, 41, 61]
+    assert [float(result.gradient_norm) for result in results] == [11, 21, 31]
+
+
+@pytest.mark.usefixtures("graphs")
+def test_ordinary_steps_wait_and_are_waited_for(monkeypatch: pytest.MonkeyPatch):
+    """They run on a stream of their own, but read and write what other streams do."""
+    order: list[str] = []
+    for name, stream in (("Stream", "own"), ("current_stream", "usual")):
+        waits = mock.Mock(side_effect=lambda _, stream=stream: order.append(f"the {stream} waits"))
+        monkeypatch.setattr(torch.cuda, name, mock.Mock(return_value=mock.Mock(wait_stream=waits)))
+    result = StepResult(torch.zeros(()), torch.zeros(()))
+    step = RecordedStep(lambda _: order.append("step") or result, sequences=1, device=CPU)
+    step(Batch(np.array([0])))
+    assert order == ["the own waits", "step", "the usual waits"]
 
 
 def test_a_short_step_is_an_ordinary_one(graphs: list[Graph]):
@@ -128,5 +143,6 @@ def test_what_cannot_be_recorded_is_a_sentence(
         "graph",
         mock.Mock(side_effect=RuntimeError("operation not permitted\nand more")),
     )
-    with pytest.raises(UserError, match=r"runtime\.compile \(reduce-overhead\)"):
+    with pytest.raises(UserError, match=r"runtime\.compile \(reduce-overhead\)") as refused:
         step(Batch(np.array([0])))
+    assert "(operation not permitted)" in str(refused.value)

@@ -9,6 +9,7 @@ the figures behind the rule.
 import os
 import re
 import shutil
+import sys
 import sysconfig
 import tempfile
 from collections.abc import Callable
@@ -239,17 +240,31 @@ def _recording_hindrances(compute: Compute, place: str, processes: int) -> list[
 def missing_compiler(device: torch.device) -> str | None:
     """What `torch.compile` needs for this device and does not find, as a part of a sentence; None
     if nothing is missing."""
-    language, variable, usual = (
-        ("C++", "CXX", ("g++", "clang++")) if device.type == "cpu" else ("C", "CC", ("gcc", "cc"))
-    )
-    if not any(shutil.which(name) for name in (os.environ.get(variable), *usual) if name):
-        return f"a {language} compiler ({usual[0]}), which is not there"
+    if program := _missing_program(device):
+        return f"a {program}, which is not there"
     if not PYTHON_HEADER.exists():
         return f"Python's headers ({PYTHON_HEADER}), which are not there"
     # For a CPU, Inductor (2.13) writes these paths into a command without quotes
     places = (torch.__file__, tempfile.gettempdir(), os.environ.get("TORCHINDUCTOR_CACHE_DIR", ""))
     spaced = [place for place in places if device.type == "cpu" and re.search(r"\s", place)]
     return f"a path without spaces, unlike {spaced[0]}" if spaced else None
+
+
+def _missing_program(device: torch.device) -> str | None:
+    """The compiler that PyTorch calls and that is not there; None if it is.
+
+    For a CPU, Inductor calls what CXX names, or else g++, on macOS clang++. For a GPU, Triton calls
+    what CC names, or else gcc or clang. Neither looks for another if that one is missing.
+    """
+    if device.type == "cpu":
+        language, variable = "C++", "CXX"
+        usual = ["clang++"] if sys.platform == "darwin" else ["g++"]
+    else:
+        language, variable, usual = "C", "CC", ["gcc", "clang"]
+    own = os.environ.get(variable)
+    if any(shutil.which(name) for name in (usual if own is None else [own])):
+        return None
+    return f"{language} compiler ({usual[0] if own is None else f'{variable}: {own}'})"
 
 
 class RecordedStep:
