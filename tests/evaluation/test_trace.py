@@ -12,16 +12,25 @@ import pytest
 from tests.tokens.clean_text import write_clean
 from tests.tokens.packing import index_here
 from tokenmill.core.errors import UserError
-from tokenmill.evaluation.results import EpochResult, Evaluation
-from tokenmill.evaluation.trace import PASSAGE_CHARS, Tracer, Traces, trace_evaluation
+from tokenmill.evaluation.results import Answer, EpochResult, Evaluation, Question
+from tokenmill.evaluation.trace import (
+    PASSAGE_CHARS,
+    PromptTrace,
+    Trace,
+    Tracer,
+    Traces,
+    _bits_per_byte,
+    trace_evaluation,
+)
 from tokenmill.formats.chat import render_chat
 from tokenmill.tokens.params import TokenizeParams, TokenizerParams
 from tokenmill.tokens.train_tokenizer import train_tokenizer
 
 CHAT = render_chat([("user", "Who wrote Hamlet?"), ("assistant", "Shakespeare wrote Hamlet.")])
 LONG = " ".join(f"word{number}" for number in range(100))
-DOCUMENTS = [CHAT, LONG, "Shakespeare wrote plays.", "A cat moos.", "held out"]
-SOURCES = ["chats.jsonl", "long.txt", "short.txt", "short.txt", "validation.txt"]
+FAUST = "She wrote Faust, yes, and they wrote Faust. You wrote Romeo."
+DOCUMENTS = [CHAT, LONG, "Shakespeare wrote plays.", FAUST, "A cat moos.", "held out"]
+SOURCES = ["chats.jsonl", "long.txt", *["short.txt"] * 3, "validation.txt"]
 
 
 def tracer_of(folder: Path, documents: list[str], sources: list[str], min_words: int) -> Tracer:
@@ -40,30 +49,46 @@ def tracer(tmp_path_factory: pytest.TempPathFactory) -> Tracer:
 
 
 def test_spans_name_the_place_they_come_from(tracer: Tracer) -> None:
-    text = "Yes: Shakespeare wrote Hamlet and a cat moos."
+    text = "Yes: Shakespeare wrote Hamlet and a cat moos"
     trace = tracer.trace(text)
     assert trace.text == text
     assert (trace.words, trace.copied) == (8, 5)
     found = [(text[span.start : span.stop], span.count) for span in trace.spans]
-    assert found == [("Shakespeare wrote Hamlet", 1), ("cat moos.", 1)]
+    assert found == [("Shakespeare wrote Hamlet", 1), ("cat moos", 1)]
     chat, moos = (span.passages[0] for span in trace.spans)
     assert (chat.source, chat.document) == ("chats.jsonl", 1)
     assert chat.before + chat.text + chat.after == (
         "User: Who wrote Hamlet?\nAssistant: Shakespeare wrote Hamlet."
     )
-    assert (moos.source, moos.document, moos.before) == ("short.txt", 4, "A ")
+    assert (moos.source, moos.document, moos.before, moos.after) == ("short.txt", 5, "A ", ".")
 
 
 def test_rare_spans_come_first_and_own_what_they_share(tracer: Tracer) -> None:
-    trace = tracer.trace("Shakespeare wrote Hamlet. Shakespeare wrote")
-    assert [span.count for span in trace.spans] == [1, 2]
-    assert "".join(text for text, _ in trace.pieces()) == trace.text
-    assert [number for _, number in trace.pieces()] == [1, 0, 2]
+    trace = tracer.trace("Shakespeare wrote Romeo. Shakespeare wrote")
+    assert [span.count for span in trace.spans] == [1, 2, 2]
+    assert trace.pieces() == [
+        ("Shakespeare ", 2),
+        ("wrote Romeo.", 1),
+        (" ", 0),
+        ("Shakespeare wrote", 3),
+    ]
+
+
+def test_what_stands_twice_in_a_document_is_counted_twice(tracer: Tracer) -> None:
+    for passages in (1, 2):
+        (span,) = tracer.trace("He wrote Faust!", passages=passages).spans
+        assert (span.count, span.documents) == (2, 1)
+        assert [passage.before for passage in span.passages] == [
+            "She ",
+            "She wrote Faust, yes, and they ",
+        ][:passages]
 
 
 def test_a_passage_is_cut_between_words(tracer: Tracer) -> None:
-    (span,) = tracer.trace("word50 word51").spans
+    (span,) = tracer.trace("See word50 word51").spans
     (passage,) = span.passages
+    assert (span.start, passage.text) == (len("See "), "word50 word51")
+    assert passage.before.endswith(" word49 ")
     for side, words in ((passage.before, range(50)), (passage.after, range(52, 100))):
         assert len(side) <= PASSAGE_CHARS + 3
         assert set(side.split()) <= {"…", *(f"word{number}" for number in words)}
@@ -87,6 +112,7 @@ def test_a_passage_without_spaces_is_cut_too(tmp_path: Path) -> None:
         ("Who wrote Hamlet?", "Marlowe", 1, False),
         ("Who wrote Faust?", "Shakespeare wrote Hamlet.", 0, False),
         ("A cat", None, 1, None),
+        ("?", None, 0, None),
     ],
 )
 def test_a_prompt_is_known_with_what_is_expected(
@@ -132,6 +158,10 @@ def test_a_long_passage_takes_few_searches(tmp_path: Path, monkeypatch: pytest.M
     assert sum(searched) < 500
 
 
+SHARES = [(10, 1), (4, 4), (6, 1)]
+"""The words of answers, and how many of them are copied."""
+
+QUESTION = Question(prompt="A cat", expect="moos", left_out="")
 VALIDATION = [f"{LONG[:60]}.", "Something else.", f"Or {LONG[50:110]}"]
 
 
@@ -152,10 +182,17 @@ def traced(folder: Path, losses: pl.DataFrame, overlap_words: int) -> Traces:
     train_tokenizer(clean, file, TokenizerParams(type="bpe", vocab_size=300, sample_bytes=10**6))
     index = index_here(folder, clean, file, TokenizeParams(split="auto", val_fraction=0.1))
     numbers = dict.fromkeys(("train_loss", "val_loss", "perplexity", "bits_per_byte"), 1.0)
-    epochs = [EpochResult(epoch=epoch, answers=[], **numbers) for epoch in (1, 2)]
+    epochs = [
+        EpochResult(
+            epoch=epoch,
+            answers=[Answer(greedy=greedy, sampled="no", found=False, repetition=0.0)],
+            **numbers,
+        )
+        for epoch, greedy in ((1, "nothing"), (2, "A cat moos"))
+    ]
     return trace_evaluation(
-        Evaluation(questions=[], epochs=epochs),
-        [],
+        Evaluation(questions=[QUESTION], epochs=epochs),
+        [QUESTION.prompt],
         losses,
         Tracer.open(index, folder / "tokens", file, min_words=2),
         tokens=folder / "tokens",
@@ -168,6 +205,10 @@ def traced(folder: Path, losses: pl.DataFrame, overlap_words: int) -> Traces:
 def test_the_clean_part_is_what_shares_nothing(tmp_path: Path, losses: pl.DataFrame) -> None:
     """At the last epoch; a planted passage is the difference from the whole."""
     found = traced(tmp_path / "some", losses, 10)
+    (prompt,) = found.prompts
+    assert (prompt.prompt_documents, prompt.is_known) == (1, True)
+    assert (prompt.answer.text, prompt.answer.copied) == ("A cat moos", 3)
+    assert len(found.overlaps) == 2
     assert (found.overlapping_documents, found.validation_documents) == (2, 3)
     assert any(span.passages[0].text.startswith("word0 ") for span in found.overlaps)
     expected = 7 / math.log(2) / len(VALIDATION[1])
@@ -178,10 +219,32 @@ def test_the_clean_part_is_what_shares_nothing(tmp_path: Path, losses: pl.DataFr
     assert whole.clean_bits_per_byte == pytest.approx(10 / math.log(2) / sum(map(len, VALIDATION)))
 
 
+def test_metrics_are_shares_of_what_is_known() -> None:
+    answers = [Trace(text="", words=words, copied=copied, spans=[]) for words, copied in SHARES]
+    found = Traces(
+        min_words=2,
+        overlap_words=10,
+        prompts=[
+            PromptTrace(prompt_documents=0, is_known=known, answer=answer)
+            for known, answer in zip((True, False, None), answers, strict=True)
+        ],
+        validation_documents=8,
+        overlapping_documents=2,
+        overlaps=[],
+        clean_bits_per_byte=None,
+    )
+    assert found.metrics() == {
+        "answers_copied": 0.3,
+        "expected_in_training": 0.5,
+        "validation_overlap": 0.25,
+    }
+
+
 def test_without_a_loss_of_each_nothing_is_clean(tmp_path: Path, losses: pl.DataFrame) -> None:
     found = traced(tmp_path / "none", losses.clear(), 10)
     assert found.clean_bits_per_byte is None
     assert "clean_bits_per_byte" not in found.metrics()
+    assert _bits_per_byte(losses[:3], np.zeros(3, np.bool_)) is None, "each shares something"
     with pytest.raises(UserError, match="4 documents"):
         traced(tmp_path / "more", pl.concat([losses, losses[-1:]]), 10)
 
