@@ -1,5 +1,6 @@
 """What a checkpoint costs decides how often the clock asks for one; copies are not copied again."""
 
+import contextlib
 from unittest import mock
 
 import pytest
@@ -53,3 +54,49 @@ def test_only_what_training_changes_is_copied(owned: bool):
     assert (pointers[0] == pointers[1]) is owned
     same = tensors["head.weight/exp_avg"] is moments["head.weight/exp_avg"]
     assert same is owned
+
+
+def test_older_checkpoints_go_when_the_newer_one_is_told():
+    """What `saved` writes names no checkpoint that was removed."""
+    events = mock.Mock()
+    params = runtime_params().checkpoint
+    saver = AsyncCheckpointer(
+        events.store, params, keep_steps={7}, saved=events.saved, mirror=events.mirror
+    )
+    state = RunState(step=9)
+    with saver.active():
+        saver.save(state, mock.Mock(), {}, {}, owned=True)
+    assert [name for name, *_ in events.mock_calls] == [
+        "store.save",
+        "saved",
+        "store.prune",
+        "mirror",
+    ]
+    events.store.prune.assert_called_once_with(state, newest=params.keep, also={7})
+    events.mirror.assert_called_once_with(9)
+
+
+@pytest.mark.parametrize("again", [False, True])
+def test_what_could_not_be_written_ends_training(again: bool):
+    """At the next checkpoint, or at the end."""
+    store = mock.Mock(**{"save.side_effect": OSError("full")})
+    saver = AsyncCheckpointer(store, runtime_params().checkpoint, keep_steps=set())
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(pytest.raises(OSError, match="full"))
+        stack.enter_context(saver.active())
+        saver.save(RunState(step=1), mock.Mock(), {}, {}, owned=True)
+        if again:
+            saver.save(RunState(step=2), mock.Mock(), {}, {}, owned=True)
+    assert store.save.call_count == 1
+
+
+def test_without_memory_for_a_copy_the_run_itself_is_written(monkeypatch: pytest.MonkeyPatch):
+    store = mock.Mock()
+    saver = AsyncCheckpointer(store, runtime_params().checkpoint, keep_steps=set())
+    model = mock.Mock()
+    monkeypatch.setattr(module, "copy_model", mock.Mock(side_effect=MemoryError))
+    saver.save(RunState(step=1), model, {}, {})
+    assert store.save.call_args.args[1] is model, "and is on disk before the next step"
+    monkeypatch.setattr(module, "copy_model", mock.Mock(side_effect=RuntimeError))
+    with pytest.raises(RuntimeError):
+        saver.save(RunState(step=2), model, {}, {})

@@ -42,6 +42,7 @@ def state(epochs: list[float], validations: dict[int, float] | None = None) -> R
         ([3.0], {}, 1, None),
         ([3.0, 2.9], {13: 3.1, 16: 3.2}, 2, None),
         ([3.0, 3.3], {13: 3.1, 16: 3.2}, 3, 20),
+        ([3.0, 3.3], {13: 3.1, 16: 3.2}, 2, 20),
         ([3.0, 3.3, 1.0], {13: 3.1, 16: 3.2}, 3, 20),
         ([], {3: 3.1}, 1, None),
     ],
@@ -183,6 +184,7 @@ def test_the_first_validation_at_the_target_counts(target: float | None, step: i
         ({}, 50),
         ({50: 3.0}, 75),
         ({50: 3.0, 100: 2.5}, 200),
+        ({50: 3.0, 100: 2.999999}, 200),
         ({50: 3.0, 100: 2.1}, 109),
         ({50: 3.0, 100: 2.01}, 105),
         ({50: 3.0, 100: 1.9}, 105),
@@ -194,6 +196,12 @@ def test_the_next_validation_is_where_the_target_is_expected(
 ):
     """At 109: the loss fell by 0.9 where the steps doubled, and 0.1 is missing: 100 · 2^(1/9)."""
     assert state([], validations).expected_at(2.0) == step
+
+
+@pytest.mark.parametrize(("target", "step"), [(2.5, 20), (2.2, 30), (1.0, 30)])
+def test_the_first_reason_to_end_counts(target: float, step: int):
+    rules = train_params(target_loss=target, early_stopping=1)
+    assert state([3.0, 2.3, 2.4, 2.1]).ends_at(rules) == step
 
 
 def target_of(within: Outcome, step: int) -> float:
@@ -248,25 +256,26 @@ def test_early_stopping_before_a_target_asks_for_no_epochs(
 @pytest.mark.parametrize(
     ("changes", "step", "end"),
     [
-        ({}, 20, ""),
-        ({"target_loss": 1.5}, 13, "at its target"),
-        ({"target_loss": 1.5}, 20, "at its target"),
-        ({"target_loss": 1.4, "early_stopping": 2}, 13, "early"),
-        ({"target_loss": 1.4, "early_stopping": 2}, 20, ""),
-        ({"target_loss": 1.5}, 9, "at its target"),
+        ({}, 60, ""),
+        ({"target_loss": 1.5}, 37, "at its target"),
+        ({"target_loss": 1.5}, 60, "at its target"),
+        ({"target_loss": 1.4, "early_stopping": 2}, 37, "early"),
+        ({"target_loss": 1.4, "early_stopping": 2}, 60, ""),
+        ({"target_loss": 1.5}, 27, "at its target"),
     ],
 )
 @pytest.mark.parametrize("scale", [1, 1_000_003])
 def test_the_end_of_a_run_is_told_in_words(
     changes: dict[str, Any], step: int, end: str, scale: int
 ):
+    """Two epochs of thirty steps, or of as many millions."""
     train = TrainedWith.model_validate(train_params(**changes).model_dump())
-    last = StepRow(step * scale, rounded(step / 10), 2.0, 0.01, 1.0)
-    ends = sorted({min(10, step) * scale, step * scale})
+    last = StepRow(step * scale, rounded(step / 30), 2.0, 0.01, 1.0)
+    ends = sorted({min(30, step) * scale, step * scale})
     epochs = [EpochRow(n, at, at, 0.01, 2.0, 1.5, 4.5, 1.0) for n, at in enumerate(ends, start=1)]
     found = early_end(train, epochs, last)
     assert found.startswith(end)
-    assert found.endswith(f"after step {step * scale:,} of {20 * scale:,}" if end else "")
+    assert found.endswith(f"after step {step * scale:,} of {60 * scale:,}" if end else "")
     assert bool(found) == bool(end)
 
 

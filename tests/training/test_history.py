@@ -1,5 +1,6 @@
 """Rows, sums and what is made of them."""
 
+import copy
 import json
 import math
 from dataclasses import asdict
@@ -102,6 +103,19 @@ def test_state_survives_json_bit_by_bit():
     )
     state.epoch_weights = ["a" * 64]
     assert adapter(RunState).validate_python(json.loads(json.dumps(asdict(state)))) == state
+
+
+def test_a_copy_of_a_state_stays_as_it_is():
+    """A checkpoint is written while training goes on."""
+    state = RunState(7, 99, MeanLoss(2.0, 4), MeanLoss(3.0, 1), 0.5, ROWS[:1])
+    before = copy.deepcopy(state)
+    copied = state.copied()
+    for value in vars(state).values():
+        if isinstance(value, MeanLoss):
+            value.add(1.0, 2)
+        elif isinstance(value, list):
+            value.append("more")
+    assert copied == before
 
 
 def test_train_metrics_are_those_of_the_row():

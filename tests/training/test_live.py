@@ -32,15 +32,24 @@ def test_rows_so_far_and_new_ones_are_read_back(here: Path, monkeypatch: pytest.
     monkeypatch.setattr(live, "WRITE_EVERY", 0.0)
     end = EpochRow(1, 10, 80, 0.01, 3.0, 2.0, 7.4, 1.0)
     within = ValidationRow(5, 0.5, 2.5, 1.25)
-    files = started(
-        here / "live", RunState(step=10, epochs=[end], steps=STEPS[:2], validations=[within])
+    before = RunState(
+        step=10,
+        epochs=[end],
+        steps=STEPS[:2],
+        validations=[within, ValidationRow(12, 1.2, 1.75, 0.875)],
+        epoch_weights=["a" * 64],
     )
+    files = started(here / "live", before)
+    run = read_live_run(here / "live")
+    assert run
+    assert (run.first_step, run.saved, run.epoch_weights) == (10, 10, ["a" * 64])
     files.add(STEPS[2])
     files.add(ValidationRow(15, 1.5, 1.5, 0.75))
     assert read_live_rows(here / "live", StepRow) == STEPS
     assert [(row.step, row.val_loss) for row in read_live_rows(here / "live", ValidationRow)] == [
         (5, 2.5),
         (10, 2.0),
+        (12, 1.75),
         (15, 1.5),
     ]
 

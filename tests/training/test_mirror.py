@@ -292,6 +292,50 @@ def test_the_end_names_the_checkpoint_a_mirror_lacks(
     assert "step 12" in said[-1]
 
 
+def test_only_the_newest_is_copied_next(
+    tmp_path: Path, elsewhere: Path, monkeypatch: pytest.MonkeyPatch
+):
+    begun, go_on = threading.Event(), threading.Event()
+    copied = list[int]()
+
+    def copy(_: Mirror, step: int) -> None:
+        copied.append(step)
+        begun.set()
+        assert go_on.wait(60)
+
+    monkeypatch.setattr(Mirror, "copy", copy)
+    store = CheckpointStore(tmp_path / "here" / "run")
+    with mirrored(store, str(elsewhere), newest, print) as mirror:
+        assert mirror
+        for step in (10, 11, 12):
+            mirror.offer(step)
+            assert begun.wait(60)
+        go_on.set()
+    assert copied == [10, 12]
+
+
+def test_half_of_the_weights_there_are_replaced(tmp_path: Path, elsewhere: Path):
+    """As a drive without atomic renames may leave them."""
+    store = filled(tmp_path / "here" / "run", 10)
+    mirror_to(store, elsewhere)
+    (weights,) = elsewhere.glob(f"run/weights/*/{WEIGHTS}")
+    weights.write_bytes(weights.read_bytes()[:-9])
+    mirror_to(store, elsewhere)
+    assert fetched(elsewhere, tmp_path / "there") == (
+        [10],
+        [f"fetching the checkpoint of step 10 from the mirror {elsewhere}"],
+    )
+
+
+def test_a_checkpoint_of_another_step_is_not_used(tmp_path: Path, elsewhere: Path):
+    mirror_to(filled(tmp_path / "here" / "run", 10, 20), elsewhere)
+    (elsewhere / "run/step-000000020").rename(elsewhere / "run/step-000000030")
+    steps, said = fetched(elsewhere, tmp_path / "there")
+    assert 30 not in steps
+    assert "step 30" in said[0]
+    assert said[0].endswith("is not used: it is of step 20")
+
+
 def test_the_end_waits_for_a_slow_mirror_but_not_forever(
     tmp_path: Path, elsewhere: Path, monkeypatch: pytest.MonkeyPatch
 ):
@@ -390,7 +434,9 @@ def test_a_longer_run_in_the_mirror_is_left_alone(
         assert digest(here / place / "model") == digest(here / "quiet")
 
 
-@pytest.mark.parametrize("damage", ["weights", "optimizer", "outside", "absolute", "epoch"])
+@pytest.mark.parametrize(
+    "damage", ["weights", "optimizer", "no state", "outside", "absolute", "epoch"]
+)
 def test_nothing_damaged_or_misnamed_replaces_local_files(
     tmp_path: Path, elsewhere: Path, damage: str
 ):
@@ -404,6 +450,8 @@ def test_nothing_damaged_or_misnamed_replaces_local_files(
     elif damage == "optimizer":
         with (newest / "optimizer.safetensors").open("ab") as file:
             file.write(b"x")
+    elif damage == "no state":
+        change(newest / "manifest.json", lambda names: names.pop("state.json") and names)
     elif damage == "epoch":
         change(
             newest / "state.json",
