@@ -129,6 +129,7 @@ def test_auto_takes_the_prompts_beside_the_raw_text(tmp_path: Path, tokenizer: T
     [
         ("- user: one?\n", "must hold `prompts:`"),
         ("prompts: [{user: a, text: b}]", "either `user` or `text`"),
+        ("prompts: [{expect: a}]", "either `user` or `text`"),
         ("prompts: [{usr: a}]", r"prompts\.0\.usr"),
         ("prompts: [", "not valid YAML"),
         ("prompts: &a [*a]", "more than"),
@@ -199,6 +200,11 @@ def test_only_conversations_have_a_first_question(tokenizer: TextTokenizer):
     texts = [Document("the cat sat"), CHAT]
     [found] = first_questions(texts, tokenizer, context_length=64, max_new_tokens=16)
     assert found.question == COUNT
+    asked = len(found.ids)
+    for context_length, fits in ((asked, True), (asked - 1, False)):
+        assert fits == bool(
+            first_questions(texts, tokenizer, context_length=context_length, max_new_tokens=16)
+        )
 
 
 def test_system_message_stays_before_the_question(tmp_path: Path):
@@ -215,6 +221,12 @@ def test_text_begins_with_whole_words_and_the_true_text_follows(tmp_path: Path):
     assert opening.question.prompt == "the cat sat on the mat and the dog lay by"
     assert opening.question.truth == "the door until"
     assert not opening.ends_with_turn
+
+
+@pytest.mark.parametrize("text", ["", "o", "on    "])
+def test_a_text_needs_a_beginning_and_what_follows(text: str, tokenizer: TextTokenizer):
+    """As what is left behind the last line break of a long text may be."""
+    assert prompts._beginning(Document(text), tokenizer, 64, 16) is None
 
 
 def test_question_beyond_the_context_is_only_begun(tmp_path: Path):
@@ -264,6 +276,8 @@ def test_every_tokenizer_and_context_is_asked_the_same(tmp_path: Path, texts: li
         folder.mkdir()
         found = of(folder, texts, context_length=context_length, length=5, kind=kind)
         asked.append([(one.question.kind, one.question.prompt) for one in found])
+        if texts == [LINES]:
+            assert all(one.question.prompt.startswith("Zeile ") for one in found)
     assert asked[0] == asked[1] == asked[2]
     assert len(asked[0]) >= min(len(texts), MOST_OPENINGS) > 0
 

@@ -10,6 +10,7 @@ import pytest
 from tests.evaluation.trained import make_tokenizer_file
 from tests.tokens.clean_text import write_clean
 from tokenmill.core.errors import UserError
+from tokenmill.finetuning import chats as chats_module
 from tokenmill.finetuning.chats import EXAMPLES, EncodedChat, pack_chats, read_chats
 from tokenmill.finetuning.chats import encode as encode_column
 from tokenmill.formats.chat import TURN_END, Document, render_chat
@@ -111,6 +112,7 @@ def test_each_packed_chat_is_whole_and_once():
     assert not whole
     assert (targets != IGNORED).any(axis=1).all(), "each sequence has a chat"
     assert len(layers) <= 1.1 * sum(size - 1 for size in sizes) / 16 + 1
+    assert len(pack_chats(chats_of([6, 6, 12, 12]), 16)) == 2, "the longest come first"
 
 
 def exchange(number: int, answer: str = "It is", *, more: str = "") -> Document:
@@ -118,11 +120,18 @@ def exchange(number: int, answer: str = "It is", *, more: str = "") -> Document:
     return render_chat([*turns, ("user", more)])
 
 
-def test_a_hash_chooses_what_is_held_out(tmp_path: Path, tokenizer: TextTokenizer):
-    clean = write_clean(tmp_path / "clean", [exchange(number) for number in range(400)])
+def test_a_hash_chooses_what_is_held_out(
+    tmp_path: Path, tokenizer: TextTokenizer, monkeypatch: pytest.MonkeyPatch
+):
+    """Also of texts that are left out, and however many are encoded at a time."""
+    monkeypatch.setattr(chats_module, "BATCH", 100)
+    texts = [*map(exchange, range(400)), *(f"Text {number}." for number in range(40))]
+    clean = write_clean(tmp_path / "clean", texts)
     found = read_chats(clean, tokenizer, context_length=64, held_out=0.25)
     assert found["train"].chats + found["val"].chats == 400
     assert 70 <= found["val"].chats <= 130
+    assert found["train"].left_out + found["val"].left_out == 40
+    assert 3 <= found["val"].left_out <= 20
     for split in found.values():
         text_tokens = split.answer_tokens - split.chats  # without the end of each turn
         assert split.bytes_per_token == split.answer_bytes / text_tokens

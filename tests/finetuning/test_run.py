@@ -17,18 +17,29 @@ import pytest
 import torch
 
 from tests.data.material import json_lines, parameters
-from tests.evaluation.trained import train_a_model
+from tests.evaluation.trained import make_tokenizer_file, train_a_model
 from tests.imports import ROOT
 from tests.tokens import packing
-from tests.training.tiny import CONTEXT, MODEL, digest, model_config, runtime_params, train_params
+from tests.training.tiny import (
+    CONTEXT,
+    CPU,
+    MODEL,
+    digest,
+    model_config,
+    runtime_params,
+    train_params,
+)
 from tokenmill.core.errors import UserError
 from tokenmill.costs import COSTS, read_costs
+from tokenmill.finetuning.chats import ChatSplit
 from tokenmill.finetuning.params import FinetuneParams, Method
 from tokenmill.finetuning.run import (
     CHATS,
     Base,
     clean_chats,
     finetuning_job,
+    newest_epoch,
+    tuning_job,
     with_base_text,
 )
 from tokenmill.formats.shards import totals
@@ -41,14 +52,16 @@ from tokenmill.model.manifest import (
     ADAPTER_FOLDER,
     EPOCH_ADAPTER,
     WEIGHTS,
+    TrainedWith,
     read_manifest,
 )
 from tokenmill.training import compile as compilation
 from tokenmill.training.checkpoint import CheckpointStore
+from tokenmill.training.distributed import Group
 from tokenmill.training.job import training_job
 from tokenmill.training.launch import Interrupt
 from tokenmill.training.lora import trained_parameters
-from tokenmill.training.params import CompileChoice
+from tokenmill.training.params import CompileChoice, auto_learning_rate
 from tokenmill.training.resume import fill_from_previous
 from tokenmill.training.run import Outcome, run_job
 from tokenmill.training.schedule import Workload
@@ -266,7 +279,7 @@ def test_lora_that_cannot_be_is_refused(base: Path, here: Path, monkeypatch: pyt
         tune(base, here, monkeypatch, "lora", runtime={"parallel": "fsdp"})
 
 
-@pytest.mark.parametrize(("sequences", "warmup"), [(1, 1), (39, 1), (80, 2), (9000, 10)])
+@pytest.mark.parametrize(("sequences", "warmup"), [(1, 1), (39, 1), (77, 2), (9000, 10)])
 def test_the_warm_up_follows_from_an_epoch(sequences: int, warmup: int):
     """Of four sequences a step, whatever the number of epochs."""
     for epochs in (1, 3):
@@ -274,6 +287,34 @@ def test_the_warm_up_follows_from_an_epoch(sequences: int, warmup: int):
         model = ModelParams.model_validate(MODEL)
         train = params.as_training(train_params(), model, sequences=sequences)
         assert train.schedule.warmup_steps == warmup
+
+
+@pytest.mark.parametrize(("method", "share"), [("full", 0.25), ("lora", 2.5)])
+def test_rates_and_rules_of_the_base_do_not_count(method: Method, share: float):
+    """They are for training from scratch."""
+    changes = {"methods": [method], "data": "/", "learning_rate": "auto"}
+    params = FinetuneParams.model_validate(SECTION | changes)
+    model = ModelParams.model_validate(MODEL)
+    others = train_params(
+        epochs=9,
+        batch_size=64,
+        gradient_accumulation_steps=3,
+        learning_rate=0.3,
+        optimizer="muon",
+        weight_decay=0.3,
+        schedule={"type": "cosine", "final_fraction": 0.4},
+        average_power=16,
+        seed=8,
+        validate_every_steps=7,
+        early_stopping=2,
+        target_loss=1.5,
+    )
+    train = params.as_training(train_params(), model, sequences=80)
+    assert params.as_training(others, model, sequences=80) == train
+    scratch = auto_learning_rate(model, "adamw")
+    assert train.learning_rate == pytest.approx(share * scratch, rel=0.05)
+    assert (train.weight_decay, train.schedule.final_fraction) == (0.0, 0.0)
+    assert not TrainedWith.model_validate(train.model_dump()).may_end_early
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -317,13 +358,67 @@ def test_processes_of_one_training_read_chats_cleaned_once(base: Path, here: Pat
     assert CHATS not in os.environ
 
 
-def test_other_chats_and_another_base_are_another_run(
-    base: Path, here: Path, monkeypatch: pytest.MonkeyPatch
-):
-    first = tune(base, here / "a", monkeypatch).manifest.fingerprint
-    other = here / "other.jsonl"
-    other.write_bytes((base / "chats.jsonl").read_bytes().replace(b"two", b"one"))
-    assert tune(base, here / "b", monkeypatch, data=str(other)).manifest.fingerprint != first
+def test_other_chats_bases_and_methods_are_other_runs(base: Path):
+    start = newest_epoch(base / "model")
+    rows = np.zeros((2, 3, CONTEXT), np.int32)
+    val = ChatSplit(
+        layers=rows,
+        chats=2,
+        cut=0,
+        left_out=0,
+        answer_tokens=9,
+        answer_bytes=30,
+        bytes_per_token=4.0,
+        examples=[],
+    )
+    lora = LoraParams.model_validate(SECTION["lora"])
+
+    def run_of(
+        base: Base = start,
+        rows: np.ndarray = rows,
+        val: ChatSplit = val,
+        lora: LoraParams | None = None,
+    ) -> str:
+        return tuning_job(base, train_params(), rows, val, lora=lora).manifest.fingerprint
+
+    others = [
+        run_of(),
+        run_of(base=dataclasses.replace(start, sha256="b" * 64)),
+        run_of(rows=rows + 1),
+        run_of(val=dataclasses.replace(val, layers=rows + 1)),
+        run_of(lora=lora),
+        run_of(lora=lora.model_copy(update={"rank": 1})),
+    ]
+    assert len(set(others)) == len(others)
+    assert run_of() == others[0]
+    mixed = start.manifest.model_copy(update={"mixture": {"a": 0.5}})
+    train = train_params(epochs=3, seed=5)
+    job = tuning_job(dataclasses.replace(start, manifest=mixed), train, rows, val, lora=lora)
+    own = job.manifest
+    assert (own.epochs, own.mixture, own.start_sha256) == (3, None, start.sha256)
+    assert own.train == TrainedWith.model_validate(train.model_dump())
+    assert job.open(CPU, Group(), runtime_params()).val_bytes == 30
+    other = tuning_job(start, train_params(seed=6), rows, val, lora=lora)
+    weights = [dict(each.start().state_dict()) for each in (job, job, other)]
+    same = [all(torch.equal(weights[0][k], one[k]) for k in one) for one in weights]
+    assert same == [True, True, False], "the seed says where LoRA starts"
+
+
+def test_a_damaged_base_or_another_tokenizer_is_refused(base: Path, here: Path):
+    with pytest.raises(UserError, match="tokenizer"):
+        finetuning_job(
+            FinetuneParams.model_validate(SECTION | {"data": "/"}),
+            chats_folder=here,
+            runtime=runtime_params(),
+            models=base / "model",
+            tokens=base / "tokens",
+            tokenizer_file=make_tokenizer_file(here, "bpe"),
+        )
+    shutil.copytree(base / "model", here / "model")
+    weights = here / "model" / newest_epoch(here / "model").folder.name / WEIGHTS
+    weights.write_bytes(weights.read_bytes()[:-1] + b"?")
+    with pytest.raises(UserError, match=WEIGHTS):
+        newest_epoch(here / "model")
 
 
 def test_a_base_that_changed_is_refused(base: Path, here: Path, monkeypatch: pytest.MonkeyPatch):
