@@ -372,6 +372,7 @@ def test_other_chats_bases_and_methods_are_other_runs(base: Path):
         examples=[],
     )
     lora = LoraParams.model_validate(SECTION["lora"])
+    other_weights = start.manifest.model_copy(update={"weights": ["b" * 64]})
 
     def run_of(
         base: Base = start,
@@ -383,7 +384,7 @@ def test_other_chats_bases_and_methods_are_other_runs(base: Path):
 
     others = [
         run_of(),
-        run_of(base=dataclasses.replace(start, sha256="b" * 64)),
+        run_of(base=dataclasses.replace(start, manifest=other_weights)),
         run_of(rows=rows + 1),
         run_of(val=dataclasses.replace(val, layers=rows + 1)),
         run_of(lora=lora),
@@ -404,7 +405,7 @@ def test_other_chats_bases_and_methods_are_other_runs(base: Path):
     assert same == [True, True, False], "the seed says where LoRA starts"
 
 
-def test_a_damaged_base_or_another_tokenizer_is_refused(base: Path, here: Path):
+def test_another_tokenizer_is_refused(base: Path, here: Path):
     with pytest.raises(UserError, match="tokenizer"):
         finetuning_job(
             FinetuneParams.model_validate(SECTION | {"data": "/"}),
@@ -414,11 +415,6 @@ def test_a_damaged_base_or_another_tokenizer_is_refused(base: Path, here: Path):
             tokens=base / "tokens",
             tokenizer_file=make_tokenizer_file(here, "bpe"),
         )
-    shutil.copytree(base / "model", here / "model")
-    weights = here / "model" / newest_epoch(here / "model").folder.name / WEIGHTS
-    weights.write_bytes(weights.read_bytes()[:-1] + b"?")
-    with pytest.raises(UserError, match=WEIGHTS):
-        newest_epoch(here / "model")
 
 
 def test_a_base_that_changed_is_refused(base: Path, here: Path, monkeypatch: pytest.MonkeyPatch):

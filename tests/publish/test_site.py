@@ -18,7 +18,6 @@ from tokenmill.cli.main import main
 from tokenmill.core.errors import UserError
 from tokenmill.core.files import write_json
 from tokenmill.core.params import typed_mode
-from tokenmill.evaluation.results import read_evaluation
 from tokenmill.formats.tokenizer import read_tokenizer
 from tokenmill.model.huggingface import load_model
 from tokenmill.model.manifest import read_manifest
@@ -87,7 +86,6 @@ def test_page_has_weights_tokenizer_and_answers(made: Path, page: str):
         assert (described["about"], b"".join(parts)) == packed(model, "int8")
     assert [one["prompt"] for one in data["questions"]][:2] == [QUESTION, f"{HOSTILE} prompt"]
     assert data["questions"][0]["greedy"][epochs_of(page)[1]["part"]] == HOSTILE
-    assert data["asks"] == read_evaluation(made / "reports/evaluation.json").asks
     assert data["cleaning"] == json.loads(json.dumps(cleaning_rules(typed_mode(made))))
 
 
