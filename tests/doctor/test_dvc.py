@@ -160,9 +160,23 @@ class TestRemote:
 
     def test_folder_below_a_file_is_a_problem(self, repository: Repository, tmp_path: Path):
         (tmp_path / "file").touch()
-        finding = self.check(repository, (tmp_path / "file/remote").as_uri())
+        finding = self.check(repository, str(tmp_path / "file/remote"))
         assert finding.level == "problem"
         assert str(tmp_path / "file") in finding.text
+
+    def test_folder_as_an_address_is_given_as_a_path(self, repository: Repository, tmp_path: Path):
+        """DVC would push it below the current folder."""
+        (folder := tmp_path / "a drive").mkdir()
+        finding = self.check(repository, folder.as_uri())
+        assert finding.level == "problem"
+        (repository.root / "text").write_text("text")
+        repository.run("dvc", "add", "text")
+        repository.run("dvc", "push", "text.dvc")
+        assert not list(folder.iterdir()), "so it is a problem"
+        repository.run("sh", "-c", str(finding.fix))
+        assert single(dvc.check_remote, opened(repository)).level == "ok"
+        repository.run("dvc", "push", "text.dvc")
+        assert list(folder.iterdir())
 
     @pytest.mark.skipif(getattr(os, "geteuid", int)() == 0, reason="root may write everywhere")
     def test_read_only_folder_is_a_problem(self, repository: Repository, tmp_path: Path):

@@ -11,7 +11,7 @@ from pathlib import Path
 from shlex import quote
 from threading import Thread
 from typing import Any, Literal, TypeVar
-from urllib.parse import urlparse
+from urllib.parse import unquote, urlparse
 
 from dvc import __version__
 from dvc.exceptions import DvcException, NotDvcRepoError
@@ -238,11 +238,17 @@ def check_remote(project: Project) -> Iterator[Finding]:
         )
     else:
         url = str(config["remote"][name]["url"])
-        place = url.removeprefix("file://")
-        if is_url(place):
+        if url.startswith("file://"):
+            folder = quote(unquote(url.removeprefix("file://")))
+            yield problem(
+                "remote",
+                f"{name}, {url}: DVC (3.67) takes it for a path in the current folder",
+                f"dvc remote modify {quote(name)} url {folder}",
+            )
+        elif is_url(url):
             yield _server_remote(project.repo, name, url)
         else:
-            yield _folder_remote(name, Path(place))
+            yield _folder_remote(name, Path(url))
 
 
 def _folder_remote(name: str, folder: Path) -> Finding:
