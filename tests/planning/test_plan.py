@@ -330,6 +330,15 @@ def test_tokens_that_dvc_checkout_left_are_not_counted(run_before: Path):
     assert (back.work.tokens, back.work.config.vocab_size) == (900, 400)
 
 
+def test_damaged_metrics_hinder_no_plan_without_them(run_before: Path):
+    (run_before / "metrics/tokens.json").write_text("{")
+    for given in ({"tokens": 900}, {"tokens": 900, "vocab_size": 400}):
+        plan = planned(run_before, *TINY, "sample.seed=1", hardware=["T4"], **given)
+        assert plan.work.tokens == 900
+    with pytest.raises(UserError, match=r"tokens\.json"):
+        planned(run_before, *TINY, "sample.seed=1", hardware=["T4"])
+
+
 @pytest.mark.parametrize("damage", ["", "schema: '2.0'", "stages:", "x: [", "<<<<<<< HEAD"])
 def test_a_damaged_lock_hinders_no_plan(run_before: Path, damage: str):
     (run_before / "dvc.lock").write_text(damage)

@@ -343,7 +343,7 @@ def _workload(
     no sources to mix. If the tokens there `are_others`, only their number is taken."""
     from tokenmill.schema import expected_vocabulary  # noqa: PLC0415 (the libraries of cleaning)
 
-    is_given = tokens is not None and vocab_size is not None
+    is_given = tokens is not None and (vocab_size is not None or are_others)
     metadata = None if is_given or are_others else _metadata(root)
     counted, entries = (None, None) if is_given else _counted(root)
     if metadata and counted not in (None, metadata.train.tokens):
