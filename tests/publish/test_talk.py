@@ -281,10 +281,11 @@ def test_a_token_chosen_while_it_writes_is_compared_later(page: Page, made: Path
 
 def test_a_new_conversation_hears_nothing_of_the_old_one(page: Page, made: Path):
     compared = "document.querySelectorAll('.talk-panel td')[1]?.textContent.includes('%')"
-    at_once(page, compared, "document.getElementById('talk-anew').click(); window.began = true")
+    at_once(
+        page, compared, "document.getElementById('talk-anew').click(); document.body.id = 'began'"
+    )
     open_at(page, made / "site", epoch=2, max_new_tokens=900, temperature=2, top_k=0, text="a")
-    while not page.evaluate("window.began"):
-        page.wait_for_timeout(20)
+    expect(page.locator("#began")).to_be_attached(timeout=PATIENCE)
     page.wait_for_timeout(500)
     assert page.locator(".talk-turn, .talk-panel table").count() == 0
 
