@@ -360,6 +360,17 @@ def test_a_page_that_may_not_run_says_so(browser: Browser, made: Path, policy: s
     page.close()
 
 
+def test_weights_beyond_the_memory_are_told_of(page: Page, made: Path, tmp_path: Path):
+    text = (made / "site/index.html").read_text(encoding="utf-8")
+    text, changed = re.subn(r'"bytes": ?[0-9]+', '"bytes":1e15', text)
+    assert changed
+    (tmp_path / "index.html").write_text(text, encoding="utf-8")
+    open_at(page, tmp_path, temperature=0, text=TEXT)
+    alert = page.get_by_role("alert")
+    expect(alert).to_contain_text("The models cannot run in this browser: ", timeout=PATIENCE)
+    expect(page.locator("#talk-write")).to_be_enabled()
+
+
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_a_token_of_any_loss_can_be_read(page: Page, made: Path, scheme: Literal["light", "dark"]):
     page.emulate_media(color_scheme=scheme)

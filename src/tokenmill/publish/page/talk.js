@@ -140,6 +140,11 @@ const models = data.models.map(({ label, epochs }) => {
 });
 const epochs = models.flatMap((model) => model.epochs);
 
+/** An error of a worker, whose own words are the browser's. */
+function notRunning(why) {
+  return new Error(`The models cannot run in this browser: ${why}.`);
+}
+
 /** A worker and the models that it holds. */
 class ModelWorker {
   #worker = null;
@@ -166,14 +171,14 @@ class ModelWorker {
       if (news) return hear(news);
       this.#calls.delete(number);
       if (problem === undefined) resolve(result);
-      else reject(new Error(problem));
+      else reject(notRunning(problem));
     };
     worker.onerror = ({ message }) => {
       worker.terminate();
       this.#worker = null;
       this.#tokenizers.clear();
       this.#epochs = [];
-      const error = new Error(`The models cannot run in this browser: ${message || "it starts no worker for this page"}.`);
+      const error = notRunning(message || "it starts no worker for this page");
       for (const { reject } of this.#calls.values()) reject(error);
       this.#calls.clear();
     };
