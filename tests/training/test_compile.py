@@ -149,12 +149,14 @@ def test_a_run_says_what_it_chose(
 
 @pytest.fixture
 def programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The only folder of PATH, beside which Python's headers are; no variable names a compiler."""
+    """The only folder of PATH, beside which Python's headers are; no variable names a compiler, and
+    no path has a space but perhaps this one."""
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setattr("tokenmill.training.compile.PYTHON_HEADER", tmp_path)
     for name in ("CC", "CXX", "TORCHINDUCTOR_CACHE_DIR"):
         monkeypatch.delenv(name, raising=False)
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr(tempfile, "tempdir", "temporary")
+    monkeypatch.setattr(torch, "__file__", "torch")
     return tmp_path
 
 
