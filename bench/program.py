@@ -3,6 +3,7 @@
 import argparse
 import json
 import os
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -30,8 +31,12 @@ def command_line(
         tiny: what `--tiny` makes of it; None if there is no such option.
         figures: whether `--json` writes its figures to a file.
     """
+    module = sys.modules["__main__"].__spec__
     parser = argparse.ArgumentParser(
-        description=about, formatter_class=argparse.RawDescriptionHelpFormatter
+        # As Python 3.14 writes it
+        prog=f"python -m {module.name.removesuffix('.__main__')}" if module else None,
+        description=about,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     if tiny:
         parser.add_argument("--tiny", action="store_true", help=f"{tiny}: only to see that it runs")

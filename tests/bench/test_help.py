@@ -1,9 +1,12 @@
 """A benchmark that takes next to nothing from the command line says so, and measures nothing."""
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
+from bench.program import environment
 from tests.bench.conftest import Bench
 
 
@@ -33,3 +36,10 @@ def test_scratch_that_is_not_there_is_a_sentence(name: str, bench: Bench, tmp_pa
     with pytest.raises(SystemExit) as end:
         bench(name, "--scratch", tmp_path / "none")
     assert str(tmp_path / "none") in str(end.value.code)
+
+
+@pytest.mark.parametrize("name", ["bench.data", "bench.data.scale"])
+def test_the_usage_is_what_to_type(name: str) -> None:
+    command = [sys.executable, "-m", name, "--help"]
+    said = subprocess.check_output(command, env=environment(), text=True)
+    assert said.startswith(f"usage: python -m {name} [")
