@@ -138,7 +138,7 @@ def run(options: argparse.Namespace) -> None:
         )
     options.output.mkdir(parents=True, exist_ok=True)
     figures = options.output / "figures.json"
-    known = json.loads(figures.read_text())["parts"] if figures.exists() else {}
+    known = json.loads(figures.read_text("utf-8"))["parts"] if figures.exists() else {}
     parts = {name: Part(**part) for name, part in known.items()}
     for name in options.part:
         file = options.output / f"{name}.json"
@@ -197,7 +197,7 @@ def run_part(command: Sequence[str], file: Path, *, limit: float) -> Part:
         if process.poll() is None:
             os.killpg(process.pid, signal.SIGKILL)
             process.wait()
-    rows = json.loads(file.read_text()) if file.exists() else []
+    rows = json.loads(file.read_text("utf-8")) if file.exists() else []
     return Part(rows, failed, round(time.perf_counter() - began, 1))
 
 

@@ -47,7 +47,7 @@ def main() -> None:
 def run(options: argparse.Namespace) -> None:
     """Measure and print, or compare two earlier runs."""
     if options.compare:
-        tables.print_growth(*(json.loads(path.read_text()) for path in options.compare))
+        tables.print_growth(*(json.loads(path.read_text("utf-8")) for path in options.compare))
         return
     with tempfile.TemporaryDirectory(prefix="tokenmill-bench-", dir=options.scratch) as folder:
         figures = measured(Path(folder), options)

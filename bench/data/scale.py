@@ -191,7 +191,7 @@ def main() -> None:
 
 def print_tables(file: Path) -> None:
     """All tables, from the rates in a file."""
-    figures = json.loads(file.read_text())
+    figures = json.loads(file.read_text("utf-8"))
     print(rates_table(figures), needs_table(figures), hours_table(figures), sep="\n\n")
 
 
