@@ -64,9 +64,11 @@ def test_stopped_run_ends_with_the_same_bytes(start: Path, here: Path):
 
 
 def test_killed_run_ends_with_the_same_bytes(start: Path, here: Path, fork_server: ForkServer):
-    arguments = {"start": str(start), "epochs": 8, "runtime": {"checkpoint": {"every_steps": 2}}}
+    arguments = {"start": str(start), "epochs": 8}
     assert fork_server.start(here / "whole", here / "tokens", **arguments).wait() == 0
-    killed = fork_server.start(here / "killed", here / "tokens", **arguments)
+    # Writing a checkpoint after each step, it is far from its end when it is killed
+    often = {"checkpoint": {"every_steps": 1}}
+    killed = fork_server.start(here / "killed", here / "tokens", **arguments, runtime=often)
     killed.until(lambda: len(killed.checkpoints()) > 1)
     assert killed.stop(signal.SIGKILL) == -signal.SIGKILL
     again = fork_server.start(here / "killed", here / "tokens", **arguments)
