@@ -6,7 +6,9 @@ import itertools
 import json
 import shlex
 import shutil
+import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +20,7 @@ from tests.imports import ROOT
 from tokenmill import git
 from tokenmill.core.errors import UserError
 from tokenmill.core.files import write_json
-from tokenmill.core.params import ParamsError, Section, load, read_yaml
+from tokenmill.core.params import ParamsError, Section, load, parse_yaml, read_yaml
 from tokenmill.executor import ExecutorParams
 from tokenmill.schema import (
     BEFORE_TRAINING,
@@ -339,6 +341,18 @@ def test_yaml_that_cannot_be_held_is_refused(tmp_path: Path, text: str):
     (tmp_path / "params.yaml").write_text(text)
     with pytest.raises(UserError, match=r"params\.yaml"):
         read_yaml(tmp_path / "params.yaml")
+
+
+@pytest.mark.parametrize("opening", ["[", "{a: ", "- "])
+def test_deep_yaml_does_not_fill_a_small_stack(opening: str):
+    """C has no bound of its own, and a thread on macOS has a stack of 512 KiB."""
+    before = threading.stack_size(1 << 19)
+    try:
+        with ThreadPoolExecutor(1) as pool:
+            reading = pool.submit(parse_yaml, (opening * 9_000).encode(), "params.yaml")
+    finally:
+        threading.stack_size(before)
+    assert isinstance(reading.exception(), UserError)
 
 
 def test_dvc_sets_lists_and_empties_them_again(tmp_path: Path):

@@ -34,6 +34,10 @@ MOST_VALUES = 10_000
 """The most values that a file may have. YAML aliases (`*name`) can repeat parts of a small file
 until it fills any memory."""
 
+MOST_OPENINGS = 1_000
+"""The most characters that may each begin a level in a YAML file that C reads. It has no bound of
+its own, and ends the process where levels fill the stack."""
+
 RANDOM = Path("models/random")
 """A folder that holds no model: training starts from random weights."""
 
@@ -334,10 +338,10 @@ class _Resolver(VersionedResolver):
 def _loaded(text: str) -> Any:
     """What a YAML text holds. A command reads params.yaml and dvc.lock several times.
 
-    C reads it, as in DVC, in a fifth of the time. It refuses some of YAML 1.2 (`{user: who?}`), and
-    a depth of 100,000 would end the process; what it refuses, and what may be so deep, Python reads
-    or refuses."""
-    if sum(map(text.count, "[{-?")) <= MOST_VALUES:
+    C reads it, as in DVC, in a fifth of the time. Python reads or refuses what C refuses, which is
+    also some of YAML 1.2 (`{user: who?}`), and what may be too deep for C.
+    """
+    if sum(map(text.count, "[{-?")) <= MOST_OPENINGS:
         with contextlib.suppress(YAMLError):
             return _reader(pure=False).load(text)
     return _reader(pure=True).load(text)
