@@ -75,8 +75,8 @@ def parse_rows(content: bytes, form: type[Form], *, source: object, way_out: str
     with _damage_named("a table", source, way_out):
         rows = csv.DictReader(content.decode("utf-8").splitlines(), strict=True)
         # `form` is known only at run time
-        table: Any = list[form]  # pyright: ignore[reportInvalidTypeForm]
-        return adapter(table).validate_python([_cells(row) for row in rows])
+        forms: Any = list[form]  # pyright: ignore[reportInvalidTypeForm]
+        return adapter(forms).validate_python([_cells(row) for row in rows])
 
 
 def write_rows(path: Path, form: type[Row], rows: Sequence[Row]) -> None:

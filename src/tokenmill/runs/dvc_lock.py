@@ -192,14 +192,14 @@ class _Listed(BaseModel):
     md5: Annotated[str, Field(pattern="^[0-9a-f]{32}$")] | None = None
 
 
-def listed(path: Path) -> dict[str, str]:
+def listed(path: Path, *, way_out: str = paths.DEEP) -> dict[str, str]:
     """The MD5 of each file that an object of DVC's cache lists for a folder, by its path in that
     folder. Objects in S3, of which DVC records the ETag, have none.
 
     Raises:
         UserError: the object is missing or damaged.
     """
-    files = read_record(path, list[_Listed], way_out=paths.DEEP)
+    files = read_record(path, list[_Listed], way_out=way_out)
     return {file.relpath: file.md5 for file in files if file.md5}
 
 
