@@ -6,14 +6,13 @@ nothing. What passes through a real driver's network: bench/data/nodes.py.
 """
 
 import contextlib
-import dataclasses
 import itertools
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import polars as pl
@@ -21,8 +20,11 @@ import polars as pl
 from bench.program import ROOT, command_line
 from stages.clean import Params
 from tokenmill.core.params import load
+from tokenmill.data import clean
 from tokenmill.data.chunks import Chunk, Planner
-from tokenmill.data.clean import Duplicates, Summary, clean_chunk, summaries
+from tokenmill.data.clean import Summary, clean_chunk
+from tokenmill.data.dedup import Hashes
+from tokenmill.data.duplicates import Duplicates
 from tokenmill.data.params import CleanParams
 from tokenmill.data.readers import FORMATS
 from tokenmill.data.report import Tally
@@ -42,10 +44,14 @@ CHUNK_SECONDS = 0.15
 four chunks, is written in the same time."""
 
 
+Values: TypeAlias = tuple[Summary, pl.DataFrame, Hashes]
+"""What `clean_chunk` gives."""
+
+
 class SleepingExecutor(ThreadExecutor):
     """Nodes of one core that sleep instead of cleaning and writing."""
 
-    def __init__(self, nodes: int, cleaned: list[tuple[Summary, pl.DataFrame]]):
+    def __init__(self, nodes: int, cleaned: list[Values]):
         """Nodes that give the values `cleaned` in turn, as if they were new documents."""
         super().__init__(threads=nodes)
         self._cleaned = cleaned
@@ -57,18 +63,19 @@ class SleepingExecutor(ThreadExecutor):
         *arguments: Any,
         values: int = 1,
         group: int | None = None,
+        keep: Sequence[Task] = (),
     ) -> tuple[Task, ...]:
         """See `Executor.start`."""
         if not isinstance(function, partial):  # it looks at duplicates
-            return super().start(function, *arguments)
+            return super().start(function, *arguments, values=values, keep=keep)
         if function.func is clean_chunk:
             return super().start(self._clean, next(self._numbers), values=values, group=group)
         return super().start(self._write, *arguments)
 
-    def _clean(self, number: int) -> tuple[Summary, pl.DataFrame]:
+    def _clean(self, number: int) -> Values:
         time.sleep(CHUNK_SECONDS)
-        summary, documents = self._cleaned[number % len(self._cleaned)]
-        return dataclasses.replace(summary, ids=summary.ids ^ np.uint64(number)), documents
+        summary, documents, keys = self._cleaned[number % len(self._cleaned)]
+        return summary, documents, keys ^ np.uint64(number)
 
     @staticmethod
     def _write(path: Path, *_: Any) -> tuple[int, None, Tally]:
@@ -80,17 +87,14 @@ class SleepingExecutor(ThreadExecutor):
 def drive(executor: Executor, chunk: Chunk, params: CleanParams, folder: Path) -> None:
     """Clean CHUNKS chunks, as the stage `clean` does."""
     tally = Tally()
-    duplicates = Duplicates(params, executor, tally)
+    size = CHUNKS * chunk.size
     with (
-        Progress("clean", CHUNKS * chunk.size) as progress,
+        Progress("clean", size) as progress,
         contextlib.closing(
-            summaries([chunk] * CHUNKS, params, executor, tally, progress)
+            clean.cleaned([chunk] * CHUNKS, params, executor, tally, progress)
         ) as cleaned,
     ):
-        new = (
-            (documents, summary.lengths, duplicates.new_rows(summary, documents))
-            for summary, documents in cleaned
-        )
+        new = Duplicates(params, executor, tally, size).new_rows(cleaned)
         write_shards(new, folder, tally, executor=executor)
 
 

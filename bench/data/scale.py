@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.program import command_line
+from tokenmill.data.duplicates import HERE_BYTES
 from tokenmill.formats.shards import ROW_GROUP_BYTES
 from tokenmill.stage import report_errors
 from tokenmill.tokens.corpus import PLACES
@@ -102,10 +103,11 @@ def limits(figures: dict[str, Any]) -> dict[str, float]:
     return {name: rate * 1e6 for name, rate in figures["jobs"]["limits"]["limits"].items()}
 
 
-def limit(figures: dict[str, Any], stage: str) -> float:
-    """Bytes of text a second that one process does for a stage, however many cores there are."""
-    parts = limits(figures)
-    return parts["find duplicates"] if stage == "clean" else math.inf
+def limit(figures: dict[str, Any], size: float, stage: str) -> float:
+    """Bytes of text a second that one thread does for a stage, however many cores there are. In
+    larger texts, tasks find the duplicates."""
+    one_thread = stage == "clean" and size <= HERE_BYTES
+    return limits(figures)["find duplicates"] if one_thread else math.inf
 
 
 def shares(figures: dict[str, Any]) -> dict[str, float]:
@@ -127,8 +129,8 @@ def seconds(
     figures: dict[str, Any], machine: Machine, size: float, stage: str, moved: float
 ) -> float:
     """The slowest of cores, what is serial, and disk decides."""
-    slowest = min(rate(figures, machine, stage), limit(figures, stage), machine.disk_rate / moved)
-    return size / slowest
+    serial = limit(figures, size, stage)
+    return size / min(rate(figures, machine, stage), serial, machine.disk_rate / moved)
 
 
 def rate(figures: dict[str, Any], machine: Machine, stage: str) -> float:

@@ -13,7 +13,7 @@ import os
 import socket
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
@@ -54,7 +54,8 @@ class Task:
     future: Any
     """The future of a thread, or the reference of Ray to the result."""
     needs: tuple[Any, ...] = ()
-    """What Ray must keep to run the task again, if a machine is lost with its result."""
+    """What the caller gave to this task, or has kept for it, and, in tuples of their own, to those
+    whose values it takes. So Ray can run them all again, if a machine is lost with the result."""
     part: int | None = None
     """The place of this value, where the result of a thread is a tuple of values."""
     node: str | None = None
@@ -76,6 +77,7 @@ class Executor(abc.ABC):
         *arguments: Any,
         values: int = 1,
         group: int | None = None,
+        keep: Sequence[Task] = (),
     ) -> tuple[Task, ...]:
         """Start `function(*arguments)` and return a task for each of its values.
 
@@ -85,6 +87,8 @@ class Executor(abc.ABC):
             values: above 1, the function returns a tuple of so many.
             group: tasks that follow one another with the same number run on one machine, if it
                 lives. So does what takes their values.
+            keep: arguments whose values are kept as long as those of this task. Where a machine is
+                lost with these, they are computed again from them, else from the beginning.
         """
 
     @abc.abstractmethod
@@ -179,6 +183,7 @@ class ThreadExecutor(Executor):
         *arguments: Any,
         values: int = 1,
         group: int | None = None,  # noqa: ARG002 (there is one machine)
+        keep: Sequence[Task] = (),  # noqa: ARG002 (it is not lost)
     ) -> tuple[Task, ...]:
         """See `Executor.start`. Tasks begin in the order in which they are started."""
         future = self._pool.submit(self._run, function, arguments)
@@ -254,21 +259,21 @@ class RayExecutor(Executor):
         *arguments: Any,
         values: int = 1,
         group: int | None = None,
+        keep: Sequence[Task] = (),
     ) -> tuple[Task, ...]:
         """See `Executor.start`. A function is sent to the cluster once, however large it is."""
         if function not in self._functions:
             self._functions[function] = self._ray.put(function)
-        # What a task takes is kept beside its values. Without it Ray could not run the task again.
-        needs = tuple(
-            one if isinstance(one, Task) else Task(self._ray.put(one)) for one in arguments
-        )
-        node = _most_common(needs) if group is None else self._node_of(group)
+        taken = [one if isinstance(one, Task) else Task(self._ray.put(one)) for one in arguments]
+        kept = tuple(one.future for one in keep)
+        needs = (kept, *(one.needs or one.future for one in taken))
+        node = _most_common(taken) if group is None else self._node_of(group)
         options: dict[str, Any] = {"num_returns": values}
         if node is not None:
             affinity = self._ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy
             options["scheduling_strategy"] = affinity(node, soft=True)
         found = self._task.options(**options).remote(
-            self._functions[function], Path.cwd(), versions(), *(one.future for one in needs)
+            self._functions[function], Path.cwd(), versions(), *(one.future for one in taken)
         )
         tasks = tuple(Task(one, needs, node=node) for one in (found if values > 1 else [found]))
         if group is not None and node is not None:
@@ -340,9 +345,9 @@ class RayExecutor(Executor):
                 )
 
 
-def _most_common(needs: Iterable[Task]) -> str | None:
+def _most_common(tasks: Iterable[Task]) -> str | None:
     """The node of most of these tasks; None if no node is known."""
-    nodes = Counter(one.node for one in needs if one.node is not None)
+    nodes = Counter(one.node for one in tasks if one.node is not None)
     return nodes.most_common(1)[0][0] if nodes else None
 
 

@@ -16,7 +16,7 @@ import pytest
 
 import tokenmill
 from tests.clusters import NODE
-from tests.data.material import parameters
+from tests.data.material import NEAR_DUPLICATES, parameters
 from tests.folders import contents
 from tests.tokens.clean_text import PROSE, write_clean
 from tests.tokens.packing import pack_here
@@ -30,6 +30,7 @@ from tokenmill.executor import (
     TASKS_PER_NODE,
     Executor,
     ExecutorParams,
+    Task,
     ThreadExecutor,
     open_executor,
 )
@@ -154,10 +155,11 @@ def test_pack_writes_the_same_bytes(kind: Any, executor: Executor, tmp_path: Pat
         assert contents(tmp_path / "ray") == contents(tmp_path / "local")
 
 
+@pytest.mark.parametrize("near", [False, True])
 def test_clean_writes_the_same_bytes_from_a_relative_path(
-    executor: Executor, here: Path, monkeypatch: pytest.MonkeyPatch
+    executor: Executor, here: Path, monkeypatch: pytest.MonkeyPatch, near: bool
 ) -> None:
-    monkeypatch.setattr(chunks, "CHUNK_BYTES", 5000)
+    monkeypatch.setattr(chunks, "CHUNK_BYTES", 600)  # 39 chunks: four waves of near-duplicates
     monkeypatch.setattr(shard_writer, "SHARD_BYTES", 3000)
     Path("raw").mkdir()
     for number in range(3):
@@ -166,10 +168,13 @@ def test_clean_writes_the_same_bytes_from_a_relative_path(
         report = clean(
             raw=Path("raw"),
             out=here / name,
-            params=parameters(text_file="paragraph"),
+            params=parameters(
+                text_file="paragraph", near_duplicates={**NEAR_DUPLICATES, "enabled": near}
+            ),
             executor=one,
         )
         assert report.documents.kept > 30
+        assert report.dropped["duplicate"] > 30
     assert contents(here / "ray") == contents(here / "local")
 
 
@@ -200,24 +205,32 @@ def test_a_group_and_what_takes_its_values_run_on_one_node(executor: Executor) -
 def test_values_lost_with_a_node_are_computed_again(
     cluster: Any, executor: Executor, tmp_path: Path
 ) -> None:
-    """The first task's large value stays on its node, which dies before another task takes it."""
+    """A second task's large value stays on its node, which dies before another task takes it. The
+    first one's, which it was made of, nobody keeps."""
     doomed = cluster.add_node(num_cpus=2, **NODE)
 
-    def function(number: int) -> tuple[str, np.ndarray]:
-        (tmp_path / f"{number}-{time.time_ns()}").touch()
+    def first(given: np.ndarray) -> tuple[str, np.ndarray]:
+        (tmp_path / f"{given[0]}-{time.time_ns()}").touch()
         time.sleep(0.2)
-        return ray.get_runtime_context().get_node_id(), np.full(20_000, number)
+        return ray.get_runtime_context().get_node_id(), given + 0
+
+    def second(large: np.ndarray) -> np.ndarray:
+        return large + 1
 
     started, numbers = [], itertools.count()
     while not any(executor.result(one) == doomed.node_id for one, _ in started):
         assert next(numbers) < 300  # a busy machine takes its time to start a node's workers
-        first = len(started)
-        started += [
-            executor.start(function, first + n, values=2, group=first + n) for n in range(4)
-        ]
+        group = len(started)
+        for number in range(group, group + 4):
+            given = np.full(20_000, number)  # so large that Ray keeps it by itself
+            node, large = executor.start(first, given, values=2, group=number)
+            started.append((Task(node.future), *executor.start(second, large)))
+    for _, large in started:
+        ray.wait([large.future], fetch_local=False)
     kill(doomed)
     sums = [executor.start(np.sum, large) for _, large in started]
-    assert [executor.result(one) for (one,) in sums] == [n * 20_000 for n in range(len(started))]
+    expected = [20_000 * (number + 1) for number in range(len(started))]
+    assert [executor.result(one) for (one,) in sums] == expected
     assert len(list(tmp_path.iterdir())) > len(started)
     cluster.remove_node(doomed, allow_graceful=False)
 

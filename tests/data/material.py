@@ -24,6 +24,9 @@ PACK: dict[str, Callable[[bytes], bytes]] = {
 }
 
 
+NEAR_DUPLICATES = {"enabled": False, "threshold": 0.8, "permutations": 128, "ngram": 5}
+
+
 def parameters(**changes: Any) -> CleanParams:
     values = {
         "mode": "balanced",
@@ -35,7 +38,7 @@ def parameters(**changes: Any) -> CleanParams:
         "min_chars": 1,
         "max_chars": None,
         "deduplicate": True,
-        "near_duplicates": {"enabled": False, "threshold": 0.8, "permutations": 128, "ngram": 5},
+        "near_duplicates": NEAR_DUPLICATES,
     }
     return CleanParams.model_validate({**values, **changes})
 

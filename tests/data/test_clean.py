@@ -9,10 +9,10 @@ import pytest
 import xxhash
 
 from stages import clean as stage
-from tests.data.material import filters, json_lines, parameters
+from tests.data.material import NEAR_DUPLICATES, filters, json_lines, parameters
 from tokenmill.core.errors import UserError
 from tokenmill.core.params import Section, validate
-from tokenmill.data import chunks, shard_writer
+from tokenmill.data import chunks, duplicates, shard_writer
 from tokenmill.data.clean import clean
 from tokenmill.data.report import LANGUAGE_SAMPLE
 from tokenmill.display import Progress
@@ -56,23 +56,28 @@ def digest(folder: Path) -> dict[str, str]:
     }
 
 
-def test_chunks_and_threads_change_no_byte(tmp_path, monkeypatch):
+@pytest.mark.parametrize(("near", "dropped"), [(False, 0), (True, 260)])
+def test_chunks_and_threads_change_no_byte(tmp_path, monkeypatch, near, dropped):
+    """Nor does it where duplicates are judged: here, or by tasks."""
     raw = corpus(tmp_path, documents=1000)
     with (raw / "3.txt").open("w") as file:
         file.writelines(f"Line {i % 70}\n\n" for i in range(300))
+    params = parameters(text_file="paragraph", near_duplicates={**NEAR_DUPLICATES, "enabled": near})
     results = []
     monkeypatch.setattr(shard_writer, "SHARD_BYTES", 7_000)
-    for chunk_bytes, threads in ((8 << 20, 2), (9_999, 1), (1_000, 4)):
+    for chunk_bytes, threads, here in ((8 << 20, 2, True), (9_999, 1, False), (1_000, 20, False)):
         monkeypatch.setattr(chunks, "CHUNK_BYTES", chunk_bytes)
+        monkeypatch.setattr(duplicates, "HERE_BYTES", 1 << 30 if here else 0)
         report = clean(
             raw=raw,
             out=tmp_path / "out",
-            params=parameters(text_file="paragraph"),
+            params=params,
             executor=ThreadExecutor(threads=threads),
         )
         results.append((report.model_dump(by_alias=True), digest(tmp_path / "out")))
     assert len(results[0][1]) > 3
     assert results[0][0]["dropped"]["duplicate"] == 230
+    assert results[0][0]["dropped"].get("near_duplicate", 0) == dropped
     assert all(result == results[0] for result in results)
 
 
@@ -134,7 +139,7 @@ ALL_ON: dict[str, Any] = {
         gopher_stop_words=1,
         gopher_repetition=True,
     ),
-    "near_duplicates": {"enabled": True, "threshold": 0.8, "permutations": 128, "ngram": 2},
+    "near_duplicates": {**NEAR_DUPLICATES, "enabled": True, "ngram": 2},
 }
 PROSE = (
     "The mill by the river has stood there for a hundred years, "

@@ -2,13 +2,25 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.data.waves import judged, judged_with_runs
 from tokenmill.data.dedup import MERGE_RATIO, SeenHashes
 
 HASH = st.integers(0, 20) | st.integers(0, 2**64 - 1)
+SPREAD = 0x9E3779B97F4A7C15
+DOCUMENT = st.tuples(st.integers(0, 9), st.integers(10, 19), st.integers(20, 29))
 
 
 def spread(count: int) -> np.ndarray:
     return np.random.default_rng(0).integers(0, 2**64, count, dtype=np.uint64)
+
+
+def table(documents: list[tuple[int, ...]]) -> np.ndarray:
+    """Keys over the whole range, of documents that have one of the text and two bands."""
+    return np.array(documents, dtype=np.uint64).reshape(-1, 3) * np.uint64(SPREAD)
+
+
+def divided(data: st.DataObject, rows: int) -> list[int]:
+    return sorted(data.draw(st.lists(st.integers(0, rows), max_size=4)))
 
 
 @given(st.lists(st.lists(HASH)))
@@ -35,3 +47,41 @@ def test_many_batches_in_few_runs_of_few_bytes_a_hash():
         assert 9 <= size / len(known) <= 10
         assert len(seen._runs) <= 1 + np.log(len(known) / len(part)) / np.log(MERGE_RATIO)
     assert not seen.add(known).any()
+
+
+@given(st.lists(DOCUMENT, max_size=16), st.booleans(), st.integers(2, 5), st.data())
+def test_waves_are_judged_as_by_sets(documents, exact, parts, data):
+    """The first of several stays, whatever the waves, the chunks and the parts."""
+    unique, kept = [], []
+    texts, bands = set(), set()
+    for text, *its in documents:
+        unique.append(not (exact and text in texts))
+        kept.append(unique[-1] and bands.isdisjoint(its))
+        texts.add(text)
+        if kept[-1]:
+            bands.update(its)
+    waves = [
+        np.split(wave, divided(data, len(wave)))
+        for wave in np.split(table(documents), divided(data, len(documents)))
+    ]
+    answers = list(judged_with_runs(waves, exact=exact, parts=parts))
+    assert np.concatenate([answer.unique for answer, _ in answers]).tolist() == unique
+    assert np.concatenate([answer.kept for answer, _ in answers]).tolist() == kept
+    hashes = np.concatenate([run.ordered for run in answers[-1][1]])
+    held = bands | texts if exact else bands
+    assert sorted(hashes.tolist()) == sorted(value * SPREAD % 2**64 for value in held)
+
+
+def test_a_run_of_a_part_uses_its_whole_table():
+    table = spread(64_000).reshape(-1, 4)
+    *_, (_, runs) = judged_with_runs([table], exact=False, parts=16)
+    for run in runs:
+        assert 1 / 17 < np.unpackbits(run._table).mean() < 1 / 8
+
+
+@given(st.lists(DOCUMENT, max_size=16))
+def test_what_is_kept_shares_no_band(documents):
+    keys = table(documents)
+    (first,) = judged([keys], exact=True)
+    (again,) = judged([keys[first.kept]], exact=True)
+    assert again.kept.all()

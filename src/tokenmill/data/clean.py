@@ -20,17 +20,19 @@ from tokenmill.core.errors import UserError
 from tokenmill.core.files import enough_room, write_directory
 from tokenmill.data import filters
 from tokenmill.data.chunks import Chunk, Planner
-from tokenmill.data.dedup import Hashes, SeenHashes, SeenNearDuplicates, signatures
+from tokenmill.data.dedup import Hashes
+from tokenmill.data.duplicates import Cleaned, Duplicates
+from tokenmill.data.minhash import signatures
 from tokenmill.data.params import CleanParams
 from tokenmill.data.pii import mask_pii
 from tokenmill.data.readers import FORMATS
-from tokenmill.data.report import Tally, examples_of, report_on
+from tokenmill.data.report import Tally, report_on
 from tokenmill.data.shard_writer import CHUNKS_OF_A_SHARD, write_shards
 from tokenmill.data.sources import find_sources
 from tokenmill.display import Progress
-from tokenmill.executor import Executor, Task
+from tokenmill.executor import Executor
 from tokenmill.formats.chat_columns import as_lines, change_text
-from tokenmill.formats.metrics import CleanReport, Example, Letters
+from tokenmill.formats.metrics import CleanReport, Letters
 from tokenmill.formats.raw_text import Raw, holds
 from tokenmill.formats.shards import SCHEMA
 from tokenmill.normalize import drop_boilerplate, lost_letters, normalize
@@ -71,12 +73,8 @@ def clean(
         Progress("clean", on_disk) as progress,
     ):
         chunks = Planner(params, progress.advance).chunks(found.sources)
-        duplicates = Duplicates(params, executor, tally)
-        with contextlib.closing(summaries(chunks, params, executor, tally, progress)) as cleaned:
-            new = (
-                (documents, summary.lengths, duplicates.new_rows(summary, documents))
-                for summary, documents in cleaned
-            )
+        with contextlib.closing(cleaned(chunks, params, executor, tally, progress)) as started:
+            new = Duplicates(params, executor, tally, on_disk).new_rows(started)
             write_shards(new, folder, tally, executor=executor, store=store)
         tally.refuse_unread()
         report = report_on(tally, found, raw, params, encoding)
@@ -101,21 +99,17 @@ def _no_document(report: CleanReport, raw: str) -> UserError:
 class Summary:
     """What is known about a cleaned chunk without its text."""
 
-    ids: Hashes
-    """The hash of each document that passes by itself."""
     lengths: NDArray[np.uint32]
-    """UTF-8 bytes of each of these documents, marks of turns included."""
-    signatures: Hashes | None
-    """MinHash signatures, one row per document; None if near-duplicates are kept."""
+    """UTF-8 bytes of each document that passes by itself, marks of turns included."""
     tally: Tally
     """Counts of what was read, and of the documents that do not pass."""
     size: int
     """Bytes on disk that were read for this chunk."""
 
 
-def clean_chunk(chunk: Chunk, params: CleanParams) -> tuple[Summary, pl.DataFrame]:
+def clean_chunk(chunk: Chunk, params: CleanParams) -> tuple[Summary, pl.DataFrame, Hashes]:
     """Read a chunk, clean its texts, and drop those that do not pass. The documents that are left
-    have the columns of SCHEMA."""
+    have the columns of SCHEMA, and the keys of `Cleaned`."""
     tally = Tally()
     raw, sources = chunk.read(params, tally)
     tally.add_read(raw, sources)
@@ -136,15 +130,12 @@ def clean_chunk(chunk: Chunk, params: CleanParams) -> tuple[Summary, pl.DataFram
         "source": sources.filter(passed),
         "id": pl.Series(ids),
     }
-    near = params.near_duplicates
-    summary = Summary(
-        ids=ids,
-        lengths=columns["text"].str.len_bytes().to_numpy(),
-        signatures=signatures(as_lines(columns["text"]), near) if near.enabled else None,
-        tally=tally,
-        size=chunk.size,
-    )
-    return summary, pl.DataFrame(columns, schema=SCHEMA)
+    keys = ids[:, np.newaxis]
+    if params.near_duplicates.enabled:
+        bands = signatures(as_lines(columns["text"]), params.near_duplicates)
+        keys = np.concatenate([keys, bands], axis=1)
+    summary = Summary(columns["text"].str.len_bytes().to_numpy(), tally, chunk.size)
+    return summary, pl.DataFrame(columns, schema=SCHEMA), keys
 
 
 def _cleaned(raw: pl.Series, params: CleanParams, tally: Tally) -> pl.Series:
@@ -176,67 +167,26 @@ def _drop_reasons(text: pl.Series, params: CleanParams) -> pl.Series:
     return pl.DataFrame(columns).select(pl.coalesce(length, "quality").alias("reason")).to_series()
 
 
-def summaries(
+def cleaned(
     chunks: Iterable[Chunk],
     params: CleanParams,
     executor: Executor,
     tally: Tally,
     progress: Progress,
-) -> Generator[tuple[Summary, Task], None, None]:
-    """The summary of each chunk, counted in `tally`, and the task that holds its documents. Chunks
-    that will be one shard are cleaned on one machine."""
+) -> Generator[Cleaned, None, None]:
+    """The chunks, cleaned, and counted in `tally`. Those that will be one shard are cleaned on one
+    machine."""
     clean_one = partial(clean_chunk, params=params)
     starting = (
-        executor.start(clean_one, chunk, values=2, group=number // CHUNKS_OF_A_SHARD)
+        executor.start(clean_one, chunk, values=3, group=number // CHUNKS_OF_A_SHARD)
         for number, chunk in enumerate(chunks)
     )
     with contextlib.closing(executor.in_order(starting)) as started:
-        for cleaned, documents in started:
-            summary: Summary = executor.result(cleaned)
+        for counted, documents, keys in started:
+            summary: Summary = executor.result(counted)
             taken = Letters(read=summary.tally.letters, taken=summary.tally.letters_taken)
             if not tally.read and (warning := letters_warning(taken, params.mode)):
                 progress.note(f"at the beginning, {warning}")
             progress.advance(summary.size)
             tally.merge(summary.tally)
-            yield summary, documents
-
-
-class Duplicates:
-    """Finds and counts the duplicates and near-duplicates of earlier documents."""
-
-    def __init__(self, params: CleanParams, executor: Executor, tally: Tally):
-        self._executor = executor
-        self._tally = tally
-        self._exact = SeenHashes() if params.deduplicate else None
-        self._near = SeenNearDuplicates()
-
-    def new_rows(self, summary: Summary, documents: Task) -> NDArray[np.intp]:
-        """The rows of a chunk's documents that are no duplicates."""
-        rows = np.arange(len(summary.ids))
-        if self._exact is not None:
-            rows = self._kept(rows, self._exact.add(summary.ids), documents, "duplicate")
-        if summary.signatures is not None:
-            new = self._near.add(summary.signatures[rows])
-            rows = self._kept(rows, new, documents, "near_duplicate")
-        return rows
-
-    def _kept(
-        self, rows: NDArray[np.intp], new: NDArray[np.bool_], documents: Task, reason: str
-    ) -> NDArray[np.intp]:
-        """The rows that are new. The others are counted, and the first ones fetched as examples."""
-        dropped = rows[~new]
-        if len(dropped):
-            shown = dropped[: self._tally.examples_wanted(reason)]
-            examples = (
-                self._executor.result(*self._executor.start(_examples, documents, shown))
-                if len(shown)
-                else []
-            )
-            self._tally.drop_some(reason, examples, count=len(dropped))
-        return rows[new]
-
-
-def _examples(documents: pl.DataFrame, rows: NDArray[np.intp]) -> list[Example]:
-    """The documents in these rows as examples."""
-    shown = documents[rows]
-    return examples_of(shown["text"], shown["source"])
+            yield Cleaned(summary.lengths, documents, keys)

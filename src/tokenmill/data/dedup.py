@@ -1,39 +1,98 @@
 """Duplicates and near-duplicates among all documents read so far; the first of several stays.
 
-Exact duplicates are found by 64-bit hashes in sorted arrays. A batch becomes a sorted run; a run is
-merged into the one before it while that is less than MERGE_RATIO times as long (a log-structured
-merge: O'Neil et al. 1996). So there are few runs, to search and to copy. With its table of bits a
-run takes 9 to 10 bytes a hash, and 16 while the longest runs merge. Two different texts among n
-documents share a hash with odds of about n^2 / 2^65: 3 in a million for 10^7 documents.
+A document has keys, which are 64-bit hashes: one of its text, and those of its bands
+(data/minhash.py). It is an exact duplicate if an earlier document has its text, and a
+near-duplicate if an earlier document that was kept has one of its bands. So cleaning a second time
+drops nothing more. Two different texts among n documents share a hash with odds of about n^2 /
+2^65: 3 in a million for 10^7 documents.
 
-Near-duplicates share most of their shingles; MinHash and locality-sensitive hashing find them. The
-similarity s of two documents is the Jaccard similarity of their sets of shingles, n words in a row
-(Broder 1997). Under a random order of all shingles, two documents have the same least shingle with
-probability s. The least shingles in `permutations` orders are divided into `bands` of `rows`;
-documents that agree in a whole band count as near-duplicates, with probability 1 - (1 -
-s^rows)^bands (Leskovec, Rajaraman and Ullman, Mining of Massive Datasets, section 3.4; Lee et al.
-2022, section 4.2).
+The keys of earlier documents are in sorted arrays. A batch becomes a sorted run; a run is merged
+into the one before it while that is less than MERGE_RATIO times as long (a log-structured merge:
+O'Neil et al. 1996). So there are few runs, to search and to copy. With its table of bits a run
+takes 9 to 10 bytes a hash, and 16 while the longest runs merge.
+
+Keys can be divided by their last bits. Each part is then compared with earlier keys by itself,
+where these lie, and what is found is small: `divide`, `compare`, `judge` and `grown` are the steps
+for a wave of documents. data/duplicates.py takes them.
 """
 
-from collections.abc import Iterator
+import itertools
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import cache
+from operator import itemgetter
+from typing import NamedTuple, Protocol, TypeVar
 
 import numpy as np
-import polars as pl
-import xxhash
 from numpy.typing import NDArray
-
-from tokenmill.data.params import NearDuplicateParams
 
 Hashes = NDArray[np.uint64]
 
+Mask = NDArray[np.bool_]
 
 MERGE_RATIO = 4
 """Each run is at least this many times as long as the next one."""
 
 TABLE_BLOCK = 1 << 16
 """Hashes of a run that are entered in its table at once, so that this takes little memory."""
+
+
+class Run:
+    """Sorted, distinct hashes, and a table of bits that rules most others out without a search.
+
+    A hash that is in the run has its bit set, which its first bits name. The table has 8 to 16 bits
+    for each hash, so at most one in eight of the others finds its bit set, too.
+    """
+
+    def __init__(self, ordered: Hashes):
+        self.ordered = ordered
+        bits = len(ordered).bit_length() + 3
+        self._shift = np.uint64(64 - bits)
+        self._table = np.zeros(1 << (bits - 3), dtype=np.uint8)
+        for start in range(0, len(ordered), TABLE_BLOCK):
+            byte, bit = self._place(ordered[start : start + TABLE_BLOCK])
+            np.bitwise_or.at(self._table, byte, np.uint8(1) << bit)
+
+    def __len__(self) -> int:
+        return len(self.ordered)
+
+    def has(self, hashes: Hashes) -> NDArray[np.bool_]:
+        """Whether each hash, in an array of any shape, is in the run."""
+        byte, bit = self._place(hashes)
+        found = (self._table[byte] >> bit & 1).astype(np.bool_)
+        candidates = hashes[found]
+        places = np.minimum(np.searchsorted(self.ordered, candidates), len(self.ordered) - 1)
+        found[found] = self.ordered[places] == candidates
+        return found
+
+    def _place(self, hashes: Hashes) -> tuple[NDArray[np.intp], NDArray[np.uint8]]:
+        number = hashes >> self._shift
+        return (number >> 3).astype(np.intp), (number & 7).astype(np.uint8)
+
+
+class HasLength(Protocol):
+    """A run, or what stands for one that lies elsewhere."""
+
+    def __len__(self) -> int: ...
+
+
+AnyRun = TypeVar("AnyRun", bound=HasLength)
+
+
+def pop_short(runs: list[AnyRun], length: int) -> list[AnyRun]:
+    """Take the runs from the end of the list with which a new one of this length is merged."""
+    taken: list[AnyRun] = []
+    while runs and len(runs[-1]) < MERGE_RATIO * length:
+        taken.append(runs.pop())
+        length += len(taken[-1])
+    return taken
+
+
+def merged(ordered: Hashes, older: Iterable[Run]) -> Run:
+    """One run of sorted hashes and of older runs; all of their hashes are distinct."""
+    for run in older:
+        ordered = np.concatenate([run.ordered, ordered])
+        ordered.sort(kind="stable")  # for two sorted runs, one merge
+    return Run(ordered)
 
 
 class SeenHashes:
@@ -70,293 +129,163 @@ class SeenHashes:
         """Add sorted, distinct hashes, none of which was added before."""
         if not len(ordered):
             return
-        while self._runs and len(self._runs[-1]) < MERGE_RATIO * len(ordered):
-            ordered = np.concatenate([self._runs.pop().ordered, ordered])
-            ordered.sort(kind="stable")  # for two sorted runs, one merge
-        self._runs.append(Run(ordered))
+        older = pop_short(self._runs, len(ordered))
+        self._runs.append(merged(ordered, older))
 
 
-class Run:
-    """Sorted, distinct hashes, and a table of bits that rules most others out without a search.
+class Keys(NamedTuple):
+    """Hashes (uint64), and the number of the document in its wave (uint32) to which each
+    belongs."""
 
-    A hash that is in the run has its bit set, which its first bits name. The table has 8 to 16 bits
-    for each hash, so at most one in eight of the others finds its bit set, too.
-    """
+    hashes: Hashes
+    rows: NDArray[np.uint32]
 
-    def __init__(self, ordered: Hashes):
-        self.ordered = ordered
-        bits = len(ordered).bit_length() + 3
-        self._shift = np.uint64(64 - bits)
-        self._table = np.zeros(1 << (bits - 3), dtype=np.uint8)
-        for start in range(0, len(ordered), TABLE_BLOCK):
-            byte, bit = self._place(ordered[start : start + TABLE_BLOCK])
-            np.bitwise_or.at(self._table, byte, np.uint8(1) << bit)
-
-    def __len__(self) -> int:
-        return len(self.ordered)
-
-    def has(self, hashes: Hashes) -> NDArray[np.bool_]:
-        """Whether each hash, in an array of any shape, is in the run."""
-        byte, bit = self._place(hashes)
-        found = (self._table[byte] >> bit & 1).astype(np.bool_)
-        candidates = hashes[found]
-        places = np.minimum(np.searchsorted(self.ordered, candidates), len(self.ordered) - 1)
-        found[found] = self.ordered[places] == candidates
-        return found
-
-    def _place(self, hashes: Hashes) -> tuple[NDArray[np.intp], NDArray[np.uint8]]:
-        number = hashes >> self._shift
-        return (number >> 3).astype(np.intp), (number & 7).astype(np.uint8)
+    def where(self, chosen: Mask | NDArray[np.intp] | slice) -> "Keys":
+        """Those at these places."""
+        return Keys(self.hashes[chosen], self.rows[chosen])
 
 
-_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
-"""2^64 over the golden ratio: odd, so that multiplying by it loses nothing."""
+class Part(NamedTuple):
+    """The keys of a wave, or of some of its documents, whose last bits are in one range."""
 
-
-class SeenNearDuplicates:
-    """The documents kept so far, as the hashes of their bands. They take 9 to 10 bytes a band, and
-    16 while runs merge.
-
-    A document is compared only with earlier documents that were kept. So the first of several
-    stays, and cleaning a second time drops nothing more.
-    """
-
-    def __init__(self) -> None:
-        self._seen = SeenHashes()
-
-    def add(self, signatures: Hashes) -> NDArray[np.bool_]:
-        """Add documents in their order. The result is False for a near-duplicate of an earlier
-        document that was kept.
-
-        Example:
-            >>> seen = SeenNearDuplicates()
-            >>> seen.add(np.array([[1, 2], [3, 2], [3, 4]], dtype=np.uint64)).tolist()
-            [True, False, True]
-        """
-        unique, counts = np.unique(signatures, return_counts=True)
-        kept = ~_with_any(signatures, unique[self._seen.known(unique)])
-        self._compare_within(signatures, kept, unique[counts > 1])
-        self._seen.insert(unique if kept.all() else _distinct(signatures[kept]))
-        return kept
-
-    @staticmethod
-    def _compare_within(signatures: Hashes, kept: NDArray[np.bool_], shared: Hashes) -> None:
-        """Drop the near-duplicates within the batch from `kept`. Only rows with a band among the
-        sorted `shared` ones, which come more than once, are compared."""
-        rows = np.flatnonzero(kept)
-        taken: set[int] = set()
-        for row in rows[_with_any(signatures[rows], shared)]:
-            bands = signatures[row].tolist()
-            kept[row] = taken.isdisjoint(bands)
-            if kept[row]:
-                taken.update(bands)
-
-
-def _distinct(hashes: Hashes) -> Hashes:
-    """The distinct hashes of an array of any shape, sorted. `np.unique` would put them in a hash
-    table first, which takes ten times as long (numpy 2.3)."""
-    ordered = np.sort(hashes, axis=None)
-    return ordered[np.diff(ordered, prepend=~ordered[:1]) != 0]
-
-
-def _with_any(signatures: Hashes, ordered: Hashes) -> NDArray[np.bool_]:
-    return np.logical_or.reduce(Run(ordered).has(signatures), axis=1)
-
-
-@cache
-def bands_and_rows(threshold: float, permutations: int) -> tuple[int, int]:
-    """The numbers of bands and rows with the fewest errors over all similarities. An error is a
-    pair above the threshold that is not found, or a pair below it that is.
-
-    datasketch chooses the same one with its default weights.
-
-    Example:
-        >>> bands_and_rows(0.8, 128)
-        (9, 13)
-    """
-    similarity = (np.arange(1000) + 0.5) / 1000
-    best = (1, 1)
-    fewest = np.inf
-    for bands in range(1, permutations + 1):
-        for rows in range(1, permutations // bands + 1):
-            found = 1 - (1 - similarity**rows) ** bands
-            wrong = float(np.where(similarity < threshold, found, 1 - found).sum())
-            if wrong < fewest:
-                best = (bands, rows)
-                fewest = wrong
-    return best
-
-
-def signatures(texts: pl.Series, params: NearDuplicateParams) -> Hashes:
-    """The hashes of the bands of each text (String, no nulls), shape (texts, bands). Each row
-    depends on its text only."""
-    bands, rows = bands_and_rows(params.threshold, params.permutations)
-    least = least_shingles(texts, params.ngram, bands * rows).reshape(bands, rows, len(texts))
-    keys = np.empty((len(texts), bands), dtype=np.uint64)
-    for band, numbers in enumerate(least):
-        key = np.full(len(texts), band, dtype=np.uint64)
-        for row in numbers:
-            key = key * _GOLDEN + row
-        keys[:, band] = _splitmix(key)
-    return keys
-
-
-def least_shingles(texts: pl.Series, ngram: int, orders: int) -> NDArray[np.uint32]:
-    """The least shingle of each text in each random order, shape (orders, texts)."""
-    least = np.full((orders, len(texts)), np.iinfo(np.uint32).max, dtype=np.uint32)
-    factors, offsets = _random_orders(orders)
-    for block in shingles(texts, ngram):
-        place = np.empty_like(block.hashes)
-        for order, so_far in enumerate(least[:, block.row : block.row + len(block.first)]):
-            np.multiply(block.hashes, factors[order], out=place)
-            place += offsets[order]
-            np.minimum(so_far, np.minimum.reduceat(place, block.first), out=so_far)
-    return least
-
-
-def _random_orders(count: int) -> tuple[NDArray[np.uint32], NDArray[np.uint32]]:
-    """The odd factors and the offsets of the orders x -> factor * x + offset modulo 2^32."""
-    numbers = _splitmix(np.arange(1, count + 1, dtype=np.uint64))
-    return (numbers >> np.uint64(32)).astype(np.uint32) | np.uint32(1), numbers.astype(np.uint32)
-
-
-def _splitmix(numbers: Hashes) -> Hashes:
-    """Spread numbers over all 64 bits, one to one (the finaliser of SplitMix64: Steele, Lea and
-    Flood 2014)."""
-    numbers = (numbers ^ (numbers >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    numbers = (numbers ^ (numbers >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return numbers ^ (numbers >> np.uint64(31))
-
-
-# ---- Shingles: a batch at a time, without a Python object for each word.
-#
-# A word is a run of letters, digits and marks; case, punctuation, symbols and white space do not
-# count. Scripts without spaces between words count by character. A text of fewer than n words is
-# one shingle, all of its words; a text without any word is one shingle too, its first HEAD_CHARS
-# characters. Of a word longer than WORD_BYTES, its first bytes and its length count. A text longer
-# than BLOCK_BYTES is cut there, and the shingles across a cut are left out: about four in 100,000.
-
-BLOCK_BYTES = 1 << 19
-"""UTF-8 bytes that are processed at once. The arrays of a block fit into a processor's cache."""
-
-WORD_BYTES = 32
-HEAD_CHARS = 4096
-
-_BEYOND_ASCII = (
-    r"([\p{Han}\p{Hiragana}\p{Katakana}\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}])"  # words by themselves
-    r"|[[\p{P}\p{S}\p{Z}]--[\x00-\x7F]]"  # between words
-)
-
-
-_BYTE_MASKS = np.array([(1 << 8 * count) - 1 for count in range(9)], dtype=np.uint64)
-"""Masks for the first 0 to 8 bytes of a number."""
-
-_HALF = np.uint64(32)
+    texts: Keys
+    bands: Keys
 
 
 @dataclass(frozen=True)
-class Shingles:
-    """The shingles of a block of texts, one text after the other."""
+class Division:
+    """How the keys of chunks of a wave are divided."""
 
-    row: int
-    """The row of the first text in the batch; a long text comes in several blocks."""
-    hashes: NDArray[np.uint32]
-    """The hash of each shingle."""
-    first: NDArray[np.intp]
-    """The index of each text's first shingle; every text has at least one."""
-
-
-def shingles(texts: pl.Series, ngram: int) -> Iterator[Shingles]:
-    """The shingles of `ngram` words of all texts (String, no nulls), in order, by blocks."""
-    ends = np.cumsum(texts.str.len_bytes().to_numpy().astype(np.intp))
-    row = 0
-    start = 0
-    while row < len(ends):
-        stop = int(np.searchsorted(ends, start + BLOCK_BYTES, side="right"))
-        if stop > row:
-            yield _block_shingles(row, texts.slice(row, stop - row), ngram)
-        else:
-            stop = row + 1
-            for block in _cut(texts.slice(row, 1)):
-                yield _block_shingles(row, block, ngram)
-        row = stop
-        start = int(ends[stop - 1])
+    parts: int
+    """How many parts, at least two."""
+    exact: bool
+    """Whether exact duplicates are looked for, too."""
+    starts: Sequence[int]
+    """The number in the wave of the first document of each chunk."""
 
 
-def _cut(text: pl.Series) -> Iterator[pl.Series]:
-    data = text.cast(pl.Binary).item()
-    start = 0
-    while start < len(data):
-        block = data[start : start + BLOCK_BYTES].decode(errors="ignore")
-        start += len(block.encode())
-        yield pl.Series([block])
-
-
-def _block_shingles(row: int, texts: pl.Series, ngram: int) -> Shingles:
-    data, starts = _joined(texts)
-    word_starts, words = _words(data)
-    begin = np.searchsorted(word_starts, starts)
-    count = np.diff(begin, append=len(words))
-    # Texts of fewer than `ngram` words are padded with zeros, so that each has a whole shingle.
-    room = np.maximum(count, ngram)
-    first = np.cumsum(room) - room
-    padded = np.zeros(int(room.sum()), dtype=np.uint64)
-    padded[np.arange(len(words)) + np.repeat(first - begin, count)] = words
-    wordless = np.flatnonzero(count == 0)
-    heads = texts.gather(wordless).str.head(HEAD_CHARS).cast(pl.Binary).to_list()
-    padded[first[wordless]] = [xxhash.xxh3_64_intdigest(head) for head in heads]
-    within_text = np.ones(len(padded), dtype=np.bool_)
-    for back in range(1, ngram):
-        within_text[first + room - back] = False
-    hashes = _ngram_hashes(padded, ngram)[within_text[: len(padded) - ngram + 1]]
-    return Shingles(row, hashes, first - (ngram - 1) * np.arange(len(first)))
-
-
-def _joined(texts: pl.Series) -> tuple[NDArray[np.uint8], NDArray[np.intp]]:
-    """The bytes of all texts in lower case with a line break between them, and the offset at which
-    each text begins."""
-    texts = texts.str.to_lowercase()
-    if (texts.str.len_bytes() != texts.str.len_chars()).any():
-        texts = texts.str.replace_all(_BEYOND_ASCII, " ${1} ")
-    data = texts.str.join("\n").cast(pl.Binary).item()
-    length = texts.str.len_bytes().to_numpy().astype(np.intp) + 1
-    return np.frombuffer(data, dtype=np.uint8), np.cumsum(length) - length
-
-
-def _words(data: NDArray[np.uint8]) -> tuple[NDArray[np.intp], Hashes]:
-    letter = data - np.uint8(ord("a")) < 26
-    digit = data - np.uint8(ord("0")) < 10
-    inside = np.zeros(len(data) + 2, dtype=np.bool_)
-    inside[1:-1] = letter | digit | (data >= 0x80)
-    edges = np.flatnonzero(inside[1:] != inside[:-1])
-    start = edges[::2]
-    length = edges[1::2] - edges[::2]
-    padded = np.zeros(len(data) + WORD_BYTES, dtype=np.uint8)
-    padded[: len(data)] = data
-    # Eight bytes from any place, as one number.
-    loads = np.ndarray(len(data) + WORD_BYTES - 7, dtype="<u8", buffer=padded, strides=(1,))
-    words = (loads[start] & _BYTE_MASKS[np.minimum(length, 8)]) ^ (
-        length.astype(np.uint64) * _GOLDEN
+def divide(division: Division, *chunks: Hashes) -> tuple[Part, ...]:
+    """Divide the keys of chunks by their last bits. Those of a chunk have the shape (documents,
+    1 + bands), with the key of the text first."""
+    table = np.concatenate(chunks)
+    numbers = (
+        np.arange(start, start + len(chunk), dtype=np.uint32)
+        for start, chunk in zip(division.starts, chunks, strict=True)
     )
-    words = _multiply_and_fold(words)
-    for offset in range(8, WORD_BYTES, 8):
-        longer = np.flatnonzero(length > offset)
-        more = loads[start[longer] + offset] & _BYTE_MASKS[np.minimum(length[longer] - offset, 8)]
-        words[longer] = _multiply_and_fold(words[longer] ^ more)
-    return start, words
+    rows = np.concatenate(list(numbers))
+    texts = Keys(table[:, 0], rows).where(slice(None if division.exact else 0))
+    bands = Keys(table[:, 1:].ravel(), np.repeat(rows, table.shape[1] - 1))
+    return tuple(map(Part, *(_divided(keys, division.parts) for keys in (texts, bands))))
 
 
-def _multiply_and_fold(numbers: Hashes) -> Hashes:
-    numbers = numbers * _GOLDEN
-    return numbers ^ (numbers >> _HALF)
+def _divided(keys: Keys, parts: int) -> list[Keys]:
+    # Not by the first bits, for the tables of runs spread by these
+    last = keys.hashes & np.uint64(2**32 - 1)
+    part = (last * np.uint64(parts) >> np.uint64(32)).astype(np.uint16)
+    order = np.argsort(part, kind="stable")
+    ends = np.cumsum(np.bincount(part, minlength=parts))[:-1]
+    return [keys.where(places) for places in np.split(order, ends)]
 
 
-def _ngram_hashes(words: Hashes, ngram: int) -> NDArray[np.uint32]:
-    """The hash of every `ngram` consecutive words: a polynomial in the hashes of the words,
-    mixed."""
-    count = len(words) - ngram + 1
-    rolled = words[:count].copy()
-    for offset in range(1, ngram):
-        rolled *= _GOLDEN
-        rolled += words[offset : offset + count]
-    return (_splitmix(rolled) >> _HALF).astype(np.uint32)
+@dataclass(frozen=True)
+class Comparison:
+    """What is found in one part of a wave."""
+
+    duplicates: NDArray[np.uint32]
+    """The documents of which an earlier one has the text."""
+    near: NDArray[np.uint32]
+    """The documents that have a band of a document that was kept before this wave."""
+    shared: Keys
+    """The bands that several documents of the wave have, and none that was kept before it."""
+    distinct: int
+    """How many different keys there are."""
+
+
+def compare(*values: Part | Run) -> Comparison:
+    """Compare the keys of one range with each other and with those of earlier documents.
+
+    Args:
+        values: parts of a wave, of which no two have a document in common, and the runs.
+    """
+    parts, runs = _told_apart(values)
+    texts, first, known = _looked_up([part.texts for part in parts], runs)
+    duplicates = texts.rows[known | ~first]
+    distinct = int(first.sum())
+    bands, first, known = _looked_up([part.bands for part in parts], runs)
+    distinct += int(first.sum())
+    several = ~known & ~(first & np.append(first[1:], True))
+    near = np.unique(bands.rows[known])
+    return Comparison(duplicates, near, bands.where(several), distinct)
+
+
+def _told_apart(values: Sequence[Part | Run]) -> tuple[list[Part], list[Run]]:
+    parts = [value for value in values if isinstance(value, Part)]
+    return parts, [value for value in values if isinstance(value, Run)]
+
+
+def _looked_up(keys: Sequence[Keys], runs: Sequence[Run]) -> tuple[Keys, Mask, Mask]:
+    """The keys, sorted by hash and then by document; whether each is the first with its hash; and
+    whether a run has it."""
+    together = Keys(*map(np.concatenate, zip(*keys, strict=True)))
+    together = together.where(np.lexsort((together.rows, together.hashes)))
+    hashes = together.hashes
+    first = np.diff(hashes, prepend=~hashes[:1]) != 0
+    known = np.zeros(int(first.sum()), dtype=np.bool_)
+    for run in runs:
+        known |= run.has(hashes[first])
+    return together, first, known[np.cumsum(first) - 1]
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """Which documents of a wave are duplicates."""
+
+    unique: Mask
+    """Whether no earlier document has the text of each."""
+    kept: Mask
+    """Whether each is neither an exact nor a near-duplicate."""
+
+    def bits(self) -> NDArray[np.uint8]:
+        """Both, packed into bits, for their way to the tasks."""
+        return np.packbits([self.unique, self.kept], axis=1)
+
+
+def judge(count: int, comparisons: Sequence[Comparison]) -> Verdict:
+    """Judge the documents of a wave, of which there are `count`, by what is found in its parts."""
+    unique = np.ones(count, dtype=np.bool_)
+    for found in comparisons:
+        unique[found.duplicates] = False
+    kept = unique.copy()
+    for found in comparisons:
+        kept[found.near] = False
+    shared = Keys(*map(np.concatenate, zip(*(found.shared for found in comparisons), strict=True)))
+    candidates = shared.where(kept[shared.rows])
+    pairs = sorted(zip(candidates.rows.tolist(), candidates.hashes.tolist(), strict=True))
+    taken: set[int] = set()
+    for row, its in itertools.groupby(pairs, key=itemgetter(0)):
+        bands = {band for _, band in its}
+        kept[row] = taken.isdisjoint(bands)
+        if kept[row]:
+            taken |= bands
+    return Verdict(unique, kept)
+
+
+def grown(verdict: NDArray[np.uint8], *values: Part | Run) -> Run:
+    """A run of the new keys of one range, and of older runs.
+
+    Args:
+        verdict: the bits of that on the wave.
+        values: the parts of the wave, and the runs with which this one is merged.
+    """
+    parts, older = _told_apart(values)
+    unique, kept = np.unpackbits(verdict, axis=1).view(np.bool_)
+    new = [part.texts.hashes[unique[part.texts.rows]] for part in parts]
+    new += [part.bands.hashes[kept[part.bands.rows]] for part in parts]
+    return merged(_distinct(np.concatenate(new)), older)
+
+
+def _distinct(hashes: Hashes) -> Hashes:
+    """The distinct hashes, sorted. `np.unique` would put them in a hash table first, which takes
+    ten times as long (numpy 2.3)."""
+    ordered = np.sort(hashes)
+    return ordered[np.diff(ordered, prepend=~ordered[:1]) != 0]

@@ -1,0 +1,202 @@
+"""Have duplicates found, here or by tasks, with the same verdicts.
+
+Here exact duplicates of a smaller text are found: the hashes of its texts are few. The other keys
+stay on the machines that clean. They are gathered in waves of chunks, divided by their last bits,
+and compared, each part by a task. What is found comes here, where the wave is judged; another task
+for each part then adds the keys of the documents that are kept.
+"""
+
+import itertools
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from tokenmill.data.dedup import (
+    Comparison,
+    Division,
+    Mask,
+    SeenHashes,
+    Verdict,
+    compare,
+    divide,
+    grown,
+    judge,
+    pop_short,
+)
+from tokenmill.data.params import CleanParams
+from tokenmill.data.report import Tally, examples_of
+from tokenmill.data.shard_writer import Documents, Rows
+from tokenmill.executor import Executor, Task
+from tokenmill.formats.metrics import Example
+
+HERE_BYTES = 16 << 30
+"""Of a raw text up to this size, the hashes of texts come to the caller: 80 MB for documents of
+2 kB."""
+
+TASKS_OF_A_PART = 5
+"""The keys are divided into one part for so many tasks under way. A comparison takes the driver as
+long as a chunk."""
+
+FEWEST_PARTS = 2
+MOST_PARTS = 16
+"""Ray sends values of less than 100 kB to the driver. More parts would be so small."""
+
+
+@dataclass(frozen=True)
+class Cleaned:
+    """A cleaned chunk. Its documents and their keys are where it was cleaned."""
+
+    lengths: NDArray[np.uint32]
+    """UTF-8 bytes of each document, marks of turns included."""
+    documents: Task
+    keys: Task
+    """64-bit hashes, shape (documents, 1 + bands): that of the text, then the MinHash signature."""
+
+
+class Duplicates:
+    """Finds and counts the duplicates and near-duplicates of earlier documents."""
+
+    def __init__(self, params: CleanParams, executor: Executor, tally: Tally, size: int):
+        """`size` is that of the raw text on disk in bytes."""
+        self._executor = executor
+        self._tally = tally
+        self._exact = params.deduplicate
+        self._by_tasks = params.near_duplicates.enabled or (self._exact and size > HERE_BYTES)
+
+    def new_rows(self, chunks: Iterable[Cleaned]) -> Iterator[Documents]:
+        """The documents of each chunk, their lengths, and the rows that are no duplicates."""
+        judged = self._judged_by_tasks(chunks) if self._by_tasks else self._judged_here(chunks)
+        for chunk, verdict in judged:
+            self._count(chunk, ~verdict.unique, "duplicate")
+            self._count(chunk, verdict.unique & ~verdict.kept, "near_duplicate")
+            yield chunk.documents, chunk.lengths, np.flatnonzero(verdict.kept)
+
+    def _judged_here(self, chunks: Iterable[Cleaned]) -> Iterator[tuple[Cleaned, Verdict]]:
+        seen = SeenHashes()
+        for chunk in chunks:
+            unique = np.ones(len(chunk.lengths), dtype=np.bool_)
+            if self._exact:
+                unique = seen.add(self._executor.result(chunk.keys)[:, 0])
+            yield chunk, Verdict(unique, unique)
+
+    def _judged_by_tasks(self, chunks: Iterable[Cleaned]) -> Iterator[tuple[Cleaned, Verdict]]:
+        """While a wave is compared, the next one is cleaned."""
+        keys = DistantKeys(self._executor, exact=self._exact)
+        waves = itertools.chain([None], self._waves(chunks), [None])
+        for compared, cleaned in itertools.pairwise(waves):
+            judged = keys.judge(compared) if compared else []
+            if cleaned:
+                keys.compare(cleaned)
+            yield from judged
+
+    def _waves(self, chunks: Iterable[Cleaned]) -> Iterator["Wave"]:
+        source = iter(chunks)
+        while wave := list(itertools.islice(source, self._executor.limit())):
+            yield Wave(wave)
+
+    def _count(self, chunk: Cleaned, dropped: Mask, reason: str) -> None:
+        """Count dropped documents, and fetch the first ones as examples."""
+        rows = np.flatnonzero(dropped)
+        if not len(rows):
+            return
+        shown = rows[: self._tally.examples_wanted(reason)]
+        examples = []
+        if len(shown):
+            (task,) = self._executor.start(_examples, chunk.documents, shown)
+            examples = self._executor.result(task)
+        self._tally.drop_some(reason, examples, count=len(rows))
+
+
+def _examples(documents: pl.DataFrame, rows: Rows) -> list[Example]:
+    """The documents in these rows as examples."""
+    shown = documents[rows]
+    return examples_of(shown["text"], shown["source"])
+
+
+class Wave:
+    """Chunks whose documents are judged together."""
+
+    def __init__(self, chunks: Sequence[Cleaned]):
+        self.chunks = chunks
+        lengths = (len(chunk.lengths) for chunk in chunks)
+        self.starts = list(itertools.accumulate(lengths, initial=0))
+        """The number of each chunk's first document; last, how many documents there are."""
+        self.parts: list[list[Task]] = []
+        """The keys in each range, from each machine that cleaned chunks of this wave."""
+        self.comparisons: list[Task] = []
+        """What is found in each range."""
+
+    def by_machine(self) -> Iterator[tuple[list[int], list[Task]]]:
+        """The chunks that one machine cleaned: their starts, and their keys."""
+        machines: defaultdict[str | None, list[int]] = defaultdict(list)
+        for number, chunk in enumerate(self.chunks):
+            machines[chunk.keys.node].append(number)
+        for numbers in machines.values():
+            yield (
+                [self.starts[number] for number in numbers],
+                [self.chunks[number].keys for number in numbers],
+            )
+
+
+@dataclass(frozen=True)
+class DistantRun:
+    """A run of hashes that lies where a task made it."""
+
+    task: Task
+    length: int
+    """How many hashes it has at most."""
+
+    def __len__(self) -> int:
+        return self.length
+
+
+class DistantKeys:
+    """The keys of the documents kept so far, divided by their last bits, where tasks made them."""
+
+    def __init__(self, executor: Executor, *, exact: bool):
+        self._executor = executor
+        self._exact = exact
+        parts = max(FEWEST_PARTS, min(executor.limit() // TASKS_OF_A_PART, MOST_PARTS))
+        self._runs: list[list[DistantRun]] = [[] for _ in range(parts)]
+
+    def compare(self, wave: Wave) -> None:
+        """Start to compare a wave with the documents kept so far and with itself."""
+        parts = len(self._runs)
+        machines = [
+            self._executor.start(divide, Division(parts, self._exact, starts), *keys, values=parts)
+            for starts, keys in wave.by_machine()
+        ]
+        wave.parts = [
+            _rotated(tasks, part) for part, tasks in enumerate(zip(*machines, strict=True))
+        ]
+        for tasks, runs in zip(wave.parts, self._runs, strict=True):
+            wave.comparisons += self._executor.start(compare, *tasks, *(run.task for run in runs))
+
+    def judge(self, wave: Wave) -> list[tuple[Cleaned, Verdict]]:
+        """The verdict on each chunk of a compared wave. Its new keys are then among those kept."""
+        found: list[Comparison] = [self._executor.result(task) for task in wave.comparisons]
+        verdict = judge(wave.starts[-1], found)
+        bits = verdict.bits()
+        for tasks, runs, part in zip(wave.parts, self._runs, found, strict=True):
+            older = pop_short(runs, part.distinct)
+            length = part.distinct + sum(map(len, older))
+            taken = (*tasks, *(run.task for run in older))
+            (task,) = self._executor.start(grown, bits, *taken, keep=tasks)
+            runs.append(DistantRun(task, length))
+        return [
+            (chunk, Verdict(verdict.unique[start:end], verdict.kept[start:end]))
+            for chunk, (start, end) in zip(
+                wave.chunks, itertools.pairwise(wave.starts), strict=True
+            )
+        ]
+
+
+def _rotated(tasks: Sequence[Task], by: int) -> list[Task]:
+    """A task runs where most of what it takes is, and of equals where the first is. So the parts
+    are on all machines."""
+    by %= len(tasks)
+    return [*tasks[by:], *tasks[:by]]
