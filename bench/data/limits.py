@@ -110,10 +110,9 @@ def _files(rows: list[str], folder: Path) -> Iterator[tuple[str, int]]:
     (folder / "a.json").write_text(json.dumps(some, ensure_ascii=False), encoding="utf-8")
     with (folder / "a.csv").open("w", encoding="utf-8", newline="") as file:
         csv.writer(file).writerows([["text"], *([row] for row in some)])
-    pl.DataFrame({"text": some}).write_parquet(folder / "a.parquet")
     (folder / "a.jsonl.gz").write_bytes(gzip.compress(lines.encode(), 6))
     (folder / "a.jsonl.zst").write_bytes(zstandard.compress(lines.encode()))
-    for name in ("a.txt", "a.json", "a.csv", "a.parquet", "a.jsonl.gz", "a.jsonl.zst"):
+    for name in ("a.txt", "a.json", "a.csv", "a.jsonl.gz", "a.jsonl.zst"):
         yield name, size
 
 

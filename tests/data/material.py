@@ -12,8 +12,10 @@ from typing import Any
 import polars as pl
 import zstandard
 
+from tokenmill.data.chunks import Chunk, Read
 from tokenmill.data.filters import FilterParams
 from tokenmill.data.params import CleanParams
+from tokenmill.data.report import Tally
 
 PACK: dict[str, Callable[[bytes], bytes]] = {
     "": lambda data: data,
@@ -56,6 +58,16 @@ def filters(**changes: Any) -> FilterParams:
         "fineweb_lines": False,
     }
     return FilterParams.model_validate({**values, **changes})
+
+
+def read_whole(chunk: Chunk, params: CleanParams, tally: Tally) -> list[tuple[str, str]]:
+    """The texts of a chunk, and of what is left of it, with their files."""
+    found = []
+    read: Read | None = chunk.read
+    while read:
+        texts, names, read = read(params, tally)
+        found += zip(texts, names, strict=True)
+    return found
 
 
 def parquet(rows: list[dict[str, Any]]) -> bytes:

@@ -18,7 +18,14 @@ import zstandard
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
-from tests.data.material import PACK, in_blocks, json_lines, parameters, parquet
+from tests.data.material import (
+    PACK,
+    in_blocks,
+    json_lines,
+    parameters,
+    parquet,
+    read_whole,
+)
 from tests.data.test_encoding import LEGACY
 from tokenmill.core.errors import UserError
 from tokenmill.data import chunks as chunks_module
@@ -68,7 +75,7 @@ def read(raw: Path, size: int) -> tuple[list[tuple[str, str]], list[str], Tally]
     kinds = []
     for chunk in planned(raw, size, parameters(text_file="line")):
         tally = Tally()
-        found += zip(*chunk.read(parameters(text_file="line"), tally), strict=True)
+        found += read_whole(chunk, parameters(text_file="line"), tally)
         total.merge(tally)
         kinds.append(chunk.read.func.__name__)  # pyright: ignore[reportFunctionMemberAccess]
     return found, kinds, total
@@ -315,10 +322,11 @@ def test_parts_give_what_the_whole_file_gives(
             patch.object(sources, "BLOCK_BYTES", block),
             patch.object(readers, "PARQUET_ROWS", 3),
             patch.object(chunks_module, "CHUNK_BYTES", size),
+            patch.object(chunks_module, "POLARS_BYTES", 2 * size),
         ):
             for chunk in Planner(params, lambda _: None).chunks([source]):
                 counts = Tally()
-                found += chunk.read(params, counts)[0].to_list()
+                found += [text for text, _ in read_whole(chunk, params, counts)]
                 total.merge(counts)
     except UserError as error:
         found = str(error)
@@ -487,7 +495,7 @@ def test_a_file_is_read_once_more_to_decide(tmp_path, monkeypatch):
         found = list(
             pool.map(lambda chunk, tally: chunk.read(parameters(), tally), chunks, tallies)
         )
-    assert sum(len(texts) for texts, _ in found) == 1000
+    assert sum(len(one.texts) for one in found) == 1000
     assert len(begun) == 1
 
 
@@ -509,6 +517,28 @@ def test_a_long_line_is_read_once_where_it_begins(tmp_path):
     assert not tally.dropped
     assert [len(text) for text, _ in found] == [200_000, 5]
     assert len(kinds) == 201
+
+
+def test_rows_larger_than_the_first_are_read_in_turns(tmp_path, monkeypatch):
+    """A range of rows may hold any amount of text, of which some is read at once."""
+    texts = [*map(str, range(50)), *(f"{number} {'x' * 900}" for number in range(200))]
+    (tmp_path / "a.parquet").write_bytes(parquet([{"text": text} for text in texts]))
+    monkeypatch.setattr(readers, "PARQUET_ROWS", 5)
+    monkeypatch.setattr(chunks_module, "POLARS_BYTES", 20_000)
+    ranges = planned(tmp_path, 1000)
+    whole = [text for chunk in ranges for text, _ in read_whole(chunk, parameters(), Tally())]
+    assert whole == texts
+    first = [chunk.read(parameters(), Tally()) for chunk in ranges]
+    assert any(found.rest for found in first)
+    assert max(found.texts.str.len_bytes().sum() for found in first) < 20_000 + 5 * 910
+    monkeypatch.setattr(chunks_module, "CHUNK_BYTES", 1000)
+    report = clean(
+        raw=tmp_path / "a.parquet",
+        out=tmp_path / "out",
+        params=parameters(),
+        executor=ThreadExecutor(threads=2),
+    )
+    assert report.documents.kept == len(texts)
 
 
 def test_a_plain_file_that_changes_is_refused(tmp_path):

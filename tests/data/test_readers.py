@@ -20,11 +20,11 @@ from tokenmill.data.json_records import json_lines as read_lines
 from tokenmill.data.json_records import json_values, lines
 from tokenmill.data.readers import (
     SHORTEST,
+    Rows,
     Table,
     cut_plain_text,
     documents,
     plain_texts,
-    read_parquet,
 )
 from tokenmill.data.record_text import record_texts
 from tokenmill.data.report import Tally
@@ -575,7 +575,7 @@ def test_a_table_is_decoded_some_bytes_at_a_time(tmp_path, monkeypatch):
     (source,) = find_sources(tmp_path / "a.parquet", [".parquet"]).sources
     for place in (None, range(5, 1005)):
         decoded.clear()
-        found = list(read_parquet(Table(source), parameters(), Tally(), place=place))
+        found = list(Rows(Table(source), place).texts(parameters(), Tally()))
         assert found == texts_[place.start if place else 0 :]
         assert max(decoded) <= 20_000
         assert len(decoded) < 40, "more than PARQUET_ROWS where they fit"

@@ -3,9 +3,9 @@
 Small files, and the ranges of a plain file of JSON lines, are read by the workers alone. Of other
 large files the caller reads as much as shows where they may be cut between records or documents,
 and the workers read the parts: from the file where it has them as they are, else from memory
-(archives, other encodings). So they read the rows of large parquet files. The texts of small or
-compressed ones are read by the caller. Where a chunk ends depends on the input alone, and the texts
-do not depend on it.
+(archives, other encodings). Of large parquet files they read ranges of rows, which the caller
+divides by the size of the first ones. The texts of small or compressed ones are read by the caller.
+Where a chunk ends depends on the input alone, and the texts do not depend on it.
 """
 
 import codecs
@@ -13,7 +13,7 @@ import itertools
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
-from typing import TypeAlias, TypeVar
+from typing import NamedTuple, TypeAlias, TypeVar
 
 import polars as pl
 
@@ -25,7 +25,7 @@ from tokenmill.data.encoding import (
     without_damage,
 )
 from tokenmill.data.params import CleanParams
-from tokenmill.data.readers import FORMATS, Table, cut_parquet, read_parquet, texts
+from tokenmill.data.readers import FORMATS, Rows, Table, cut_parquet, texts
 from tokenmill.data.report import Tally
 from tokenmill.data.sources import BLOCK_BYTES, Advance, Ends, Part, Source, opened
 
@@ -42,13 +42,22 @@ POLARS_BYTES = 4 * CHUNK_BYTES
 """A chunk of more bytes than this, which long lines can cause, is read line by line to bound
 memory."""
 
-Texts: TypeAlias = tuple[pl.Series, pl.Series]
-"""The texts (String), and for each text the name of the file that it comes from."""
+Item = TypeVar("Item")
+
+
+class Texts(NamedTuple):
+    """What is read of a part of the input."""
+
+    texts: pl.Series
+    """String."""
+    names: pl.Series
+    """For each text the name of the file that it comes from."""
+    rest: "Read | None" = None
+    """Reads the texts that follow, if there were too many at once."""
+
 
 Read: TypeAlias = Callable[[CleanParams, Tally], Texts]
 """A function that reads texts. It can be pickled."""
-
-Item = TypeVar("Item")
 
 
 @dataclass(frozen=True)
@@ -120,8 +129,9 @@ class Planner:
 
     def _row_ranges(self, sources: Iterable[Source]) -> Iterator[Chunk]:
         for table in map(Table, sources):
-            for place in cut_parquet(table, self._params, CHUNK_BYTES, CHUNK_TEXTS, self._advance):
-                yield Chunk(partial(_read_rows, table, place))
+            for place in cut_parquet(table, self._params, CHUNK_BYTES, CHUNK_TEXTS):
+                size = len(place) * table.source.size // table.rows
+                yield Chunk(partial(_read_rows, table, place), size)
 
     def _texts(self, sources: Iterable[Source]) -> Iterator[Chunk]:
         found: list[tuple[str, str]] = []
@@ -194,8 +204,8 @@ def _range_blocks(source: Source, begin: int, size: int) -> Iterator[bytes]:
 
 def _read_parts(parts: list[Read], params: CleanParams, tally: Tally) -> Texts:
     """The texts of parts of files, one part after the other."""
-    texts, names = zip(*(read(params, tally) for read in parts), strict=True)
-    return pl.concat(texts, rechunk=True), pl.concat(names, rechunk=True)
+    texts, names, _ = zip(*(read(params, tally) for read in parts), strict=True)
+    return Texts(pl.concat(texts, rechunk=True), pl.concat(names, rechunk=True))
 
 
 def _read_part(
@@ -227,8 +237,10 @@ def _blocks_at(source: Source, place: range) -> Iterator[bytes]:
 
 def _read_rows(table: Table, place: range, params: CleanParams, tally: Tally) -> Texts:
     """The texts of some rows of a parquet file."""
-    found = read_parquet(table, params, tally, place=place)
-    return _of_file(table.source, without_damage(found, tally))
+    rows = Rows(table, place, most=POLARS_BYTES)
+    found = _of_file(table.source, without_damage(rows.texts(params, tally), tally))
+    rest = partial(_read_rows, table, rows.left) if rows.left else None
+    return found._replace(rest=rest)
 
 
 def _counted(found: Texts, counts: Tally, _params: CleanParams, tally: Tally) -> Texts:
@@ -263,13 +275,13 @@ def _read_blocks(
 
 def _of_file(source: Source, texts: Iterable[str]) -> Texts:
     found = texts if isinstance(texts, pl.Series) else pl.Series(list(texts), dtype=pl.String)
-    return found, pl.repeat(source.name, len(found), dtype=pl.String, eager=True)
+    return Texts(found, pl.repeat(source.name, len(found), dtype=pl.String, eager=True))
 
 
 def _columns(pairs: list[tuple[str, str]]) -> Texts:
     """Texts and their files as columns. The list is emptied, so that the texts are not held
     twice."""
-    columns = (
+    columns = Texts(
         pl.Series([text for text, _ in pairs], dtype=pl.String),
         pl.Series([name for _, name in pairs], dtype=pl.String),
     )

@@ -105,13 +105,15 @@ class Summary:
     """Counts of what was read, and of the documents that do not pass."""
     size: int
     """Bytes on disk that were read for this chunk."""
+    rest: Chunk | None
+    """What is left of the chunk, if it was too large to be cleaned at once."""
 
 
 def clean_chunk(chunk: Chunk, params: CleanParams) -> tuple[Summary, pl.DataFrame, Hashes]:
     """Read a chunk, clean its texts, and drop those that do not pass. The documents that are left
     have the columns of SCHEMA, and the keys of `Cleaned`."""
     tally = Tally()
-    raw, sources = chunk.read(params, tally)
+    raw, sources, rest = chunk.read(params, tally)
     tally.add_read(raw, sources)
     text = _cleaned(raw, params, tally)
     reasons = _drop_reasons(as_lines(text), params)
@@ -134,7 +136,8 @@ def clean_chunk(chunk: Chunk, params: CleanParams) -> tuple[Summary, pl.DataFram
     if params.near_duplicates.enabled:
         bands = signatures(as_lines(columns["text"]), params.near_duplicates)
         keys = np.concatenate([keys, bands], axis=1)
-    summary = Summary(columns["text"].str.len_bytes().to_numpy(), tally, chunk.size)
+    lengths = columns["text"].str.len_bytes().to_numpy()
+    summary = Summary(lengths, tally, chunk.size, Chunk(rest) if rest else None)
     return summary, pl.DataFrame(columns, schema=SCHEMA), keys
 
 
@@ -182,11 +185,15 @@ def cleaned(
         for number, chunk in enumerate(chunks)
     )
     with contextlib.closing(executor.in_order(starting)) as started:
-        for counted, documents, keys in started:
-            summary: Summary = executor.result(counted)
-            taken = Letters(read=summary.tally.letters, taken=summary.tally.letters_taken)
-            if not tally.read and (warning := letters_warning(taken, params.mode)):
-                progress.note(f"at the beginning, {warning}")
-            progress.advance(summary.size)
-            tally.merge(summary.tally)
-            yield Cleaned(summary.lengths, documents, keys)
+        for one in started:
+            tasks = one
+            while tasks:
+                counted, documents, keys = tasks
+                summary: Summary = executor.result(counted)
+                taken = Letters(read=summary.tally.letters, taken=summary.tally.letters_taken)
+                if not tally.read and (warning := letters_warning(taken, params.mode)):
+                    progress.note(f"at the beginning, {warning}")
+                progress.advance(summary.size)
+                tally.merge(summary.tally)
+                yield Cleaned(summary.lengths, documents, keys)
+                tasks = summary.rest and executor.start(clean_one, summary.rest, values=3)

@@ -8,6 +8,7 @@ import bisect
 import contextlib
 import functools
 import itertools
+import math
 import re
 import weakref
 from collections.abc import Callable, Iterable, Iterator
@@ -269,6 +270,25 @@ class Table:
             file.writelines(blocks(source))
         return str(path)
 
+    @functools.cached_property
+    def rows(self) -> int:
+        """How many rows it has, by its footer."""
+        with self.readable():
+            return pl.scan_parquet(self.path, glob=False).select(pl.len()).collect().item()
+
+    @contextlib.contextmanager
+    def readable(self) -> Iterator[None]:
+        """While it is read, refuse it in one sentence if it changes or is no parquet file."""
+        is_copy = self.path != self.source.location
+        try:
+            with contextlib.nullcontext() if is_copy else opened(self.source):
+                yield
+        except (*UNREADABLE, OSError) as error:
+            reason = " ".join(str(error).split())[:160]
+            raise UserError(
+                f"{self.source.location} is not a readable parquet file ({reason}); get it again."
+            ) from None
+
     def __reduce__(self) -> tuple[Any, ...]:
         return _table_here, (self.source,)
 
@@ -279,37 +299,47 @@ def _table_here(source: Source) -> Table:
     return Table(source)
 
 
-def read_parquet(
-    table: Table,
-    params: CleanParams,
-    tally: Tally,
-    advance: Advance = lambda _: None,
-    place: range | None = None,
-) -> Iterator[str]:
-    """The texts of a parquet file, or of the rows at `place`.
+class Rows:
+    """The rows of a parquet file, or those at a place, up to about `most` bytes."""
 
-    A row with a cell of more than MAX_RECORD_BYTES is counted as dropped.
-    """
-    rows = _rows(_batches(table, params.columns, advance, place), tally)
-    is_first = place is None or place.start == 0
-    return record_texts(rows, table.source.location, params.columns, tally, first=is_first)
+    def __init__(self, table: Table, place: range | None = None, most: float = math.inf):
+        self._table = table
+        self._place = range(table.rows) if place is None else place
+        self._most = most
+        self.left = range(0)
+        """The rows that were left because those before them had as many bytes."""
+
+    def texts(
+        self, params: CleanParams, tally: Tally, advance: Advance = lambda _: None
+    ) -> Iterator[str]:
+        """Their texts. A row with a cell of more than MAX_RECORD_BYTES is counted as dropped."""
+        rows = _rows(self._batches(params.columns, advance), tally)
+        first = self._place.start == 0
+        return record_texts(rows, self._table.source.location, params.columns, tally, first=first)
+
+    def _batches(self, columns: list[str] | None, advance: Advance) -> Iterator[pl.DataFrame]:
+        begin, end = self._place.start, self._place.stop
+        held = 0
+        for batch in _batches(self._table, columns, self._place):
+            done = begin + len(batch)
+            size = self._table.source.size
+            advance(size * done // end - size * begin // end)
+            begin = done
+            held += int(batch.estimated_size())
+            yield batch
+            if held >= self._most:
+                self.left = range(begin, end)
+                break
 
 
-def cut_parquet(
-    table: Table, params: CleanParams, size: int, longest: int, advance: Advance
-) -> Iterator[range]:
-    """Divide the rows of a file into ranges of about `size` bytes, and of about `longest` rows at
-    most. Only what is read shows how much the file holds."""
-    begin = end = held = 0
-    for batch in _batches(table, params.columns, advance):
-        end += len(batch)
-        held += int(batch.estimated_size())
-        if held >= size or end - begin >= longest:
-            yield range(begin, end)
-            begin = end
-            held = 0
-    if end > begin:
-        yield range(begin, end)
+def cut_parquet(table: Table, params: CleanParams, size: int, longest: int) -> Iterator[range]:
+    """Divide the rows of a file into ranges of about `size` bytes, and of `longest` rows at most.
+    Only the first rows are read; where later ones hold more, a range is too large."""
+    count = table.rows
+    for first in _batches(table, params.columns, range(min(count, PARQUET_ROWS))):
+        fitting = size * len(first) // max(1, int(first.estimated_size()))
+        rows = max(1, min(fitting, longest))
+        yield from (range(begin, min(begin + rows, count)) for begin in range(0, count, rows))
 
 
 def _rows(batches: Iterable[pl.DataFrame], tally: Tally) -> Iterator[dict[str, Any]]:
@@ -321,14 +351,10 @@ def _rows(batches: Iterable[pl.DataFrame], tally: Tally) -> Iterator[dict[str, A
                 yield row
 
 
-def _batches(
-    table: Table, columns: list[str] | None, advance: Advance, place: range | None = None
-) -> Iterator[pl.DataFrame]:
-    """The rows of a parquet file, with the columns that may hold text. Its bytes on disk count as
-    read with its rows."""
-    is_copy = table.path != table.source.location
-    with contextlib.nullcontext() if is_copy else opened(table.source):
-        yield from _read_table(table, columns, advance, place)
+def _batches(table: Table, columns: list[str] | None, place: range) -> Iterator[pl.DataFrame]:
+    """The rows of a parquet file at `place`, with the columns that may hold text."""
+    with table.readable():
+        yield from _read_table(table, columns, place)
 
 
 _TOO_LONG = "\0too long"
@@ -336,40 +362,26 @@ _TOO_LONG = "\0too long"
 name."""
 
 
-def _read_table(
-    table: Table, columns: list[str] | None, advance: Advance, place: range | None
-) -> Iterator[pl.DataFrame]:
-    """The rows of a parquet file, or those at `place`, PARQUET_ROWS at a time. Read as one stream,
-    polars would hold as many rows as it decodes before they are taken."""
-    source = table.source
+def _read_table(table: Table, columns: list[str] | None, place: range) -> Iterator[pl.DataFrame]:
+    """The rows of a parquet file at `place`, PARQUET_ROWS at a time. Read as one stream, polars
+    would hold as many rows as it decodes before they are taken."""
     rows = PARQUET_ROWS
-    try:
-        frame = pl.scan_parquet(table.path, glob=False)
-        schema = frame.collect_schema()
-        wanted = [name for name in schema if name in (KEYS if columns is None else columns)]
-        if not wanted:
-            raise no_text(source.location, schema.names(), columns)
-        if place is None:
-            place = range(frame.select(pl.len()).collect().item())
-        begin, end = place.start, place.stop
-        frame = frame.select(_bounded(wanted, schema))
-        while begin < end:
-            many = min(rows, end - begin)
-            found = frame.slice(begin, many).collect()
-            for part in found.iter_slices(PARQUET_ROWS):
-                done = begin + len(part)
-                advance(source.size * done // end - source.size * begin // end)
-                begin = done
-                yield part
-            if len(found) < many:  # another file by now
-                break
-            fitting = PARQUET_BYTES * many // max(1, int(found.estimated_size()))
-            rows = max(PARQUET_ROWS, fitting // PARQUET_ROWS * PARQUET_ROWS)
-    except (*UNREADABLE, OSError) as error:
-        reason = " ".join(str(error).split())[:160]
-        raise UserError(
-            f"{source.location} is not a readable parquet file ({reason}); get it again."
-        ) from None
+    frame = pl.scan_parquet(table.path, glob=False)
+    schema = frame.collect_schema()
+    wanted = [name for name in schema if name in (KEYS if columns is None else columns)]
+    if not wanted:
+        raise no_text(table.source.location, schema.names(), columns)
+    begin, end = place.start, place.stop
+    frame = frame.select(_bounded(wanted, schema))
+    while begin < end:
+        many = min(rows, end - begin)
+        found = frame.slice(begin, many).collect()
+        yield from found.iter_slices(PARQUET_ROWS)
+        begin += many
+        if len(found) < many:  # another file by now
+            break
+        fitting = PARQUET_BYTES * many // max(1, int(found.estimated_size()))
+        rows = max(PARQUET_ROWS, fitting // PARQUET_ROWS * PARQUET_ROWS)
 
 
 def _bounded(names: list[str], schema: pl.Schema) -> list[pl.Expr]:
@@ -418,7 +430,7 @@ class Format:
     """The way to read files with one ending."""
 
     read: Reader | None
-    """The reader of its text. None: it is a table in binary, which `read_parquet` reads."""
+    """The reader of its text. None: it is a table in binary, which `Rows` reads."""
     cut: Cutter | None = None
     """The function that divides its text, if that is possible."""
     read_at_once: Callable[[bytes, CleanParams], pl.Series | None] | None = None
@@ -442,7 +454,7 @@ def texts(
     `tally`."""
     read = FORMATS[source.format].read
     if read is None:
-        found = read_parquet(Table(source), params, tally, advance)
+        found = Rows(Table(source)).texts(params, tally, advance)
     else:
         found = read(read_utf8(source, tally, advance), source, params, tally, Ends())
     return without_damage(found, tally)
