@@ -1,9 +1,11 @@
+import tracemalloc
+
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.data.waves import judged, judged_with_runs
-from tokenmill.data.dedup import MERGE_RATIO, SeenHashes
+from tokenmill.data.dedup import MERGE_RATIO, Division, SeenHashes, compare, divide, judge
 
 HASH = st.integers(0, 20) | st.integers(0, 2**64 - 1)
 SPREAD = 0x9E3779B97F4A7C15
@@ -77,6 +79,16 @@ def test_a_run_of_a_part_uses_its_whole_table():
     *_, (_, runs) = judged_with_runs([table], exact=False, parts=16)
     for run in runs:
         assert 1 / 17 < np.unpackbits(run._table).mean() < 1 / 8
+
+
+def test_a_wave_of_copies_is_judged_in_little_memory():
+    keys = np.tile(spread(2000).reshape(-1, 10), (100, 1))
+    found = [compare(part) for part in divide(Division(2, False, [0]), keys)]
+    tracemalloc.start()
+    judge(len(keys), found)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 50 * keys[:, 1:].size
 
 
 @given(st.lists(DOCUMENT, max_size=16))

@@ -19,7 +19,6 @@ for a wave of documents. data/duplicates.py takes them.
 import itertools
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from operator import itemgetter
 from typing import NamedTuple, Protocol, TypeVar
 
 import numpy as np
@@ -259,14 +258,16 @@ def judge(count: int, comparisons: Sequence[Comparison]) -> Verdict:
     for found in comparisons:
         kept[found.near] = False
     shared = Keys(*map(np.concatenate, zip(*(found.shared for found in comparisons), strict=True)))
-    candidates = shared.where(kept[shared.rows])
-    pairs = sorted(zip(candidates.rows.tolist(), candidates.hashes.tolist(), strict=True))
+    shared = shared.where(kept[shared.rows])
+    hashes, rows = shared.where(np.argsort(shared.rows, kind="stable"))
+    edges = np.flatnonzero(np.diff(rows, prepend=~rows[:1], append=~rows[-1:]))
     taken: set[int] = set()
-    for row, its in itertools.groupby(pairs, key=itemgetter(0)):
-        bands = {band for _, band in its}
-        kept[row] = taken.isdisjoint(bands)
-        if kept[row]:
-            taken |= bands
+    for start, end in itertools.pairwise(edges.tolist()):
+        bands = hashes[start:end].tolist()
+        if taken.isdisjoint(bands):
+            taken.update(bands)
+        else:
+            kept[rows[start]] = False
     return Verdict(unique, kept)
 
 
