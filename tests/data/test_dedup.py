@@ -4,25 +4,14 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.data.waves import judged, judged_with_runs
+from tests.data.waves import DOCUMENT, by_sets, divided, judged, judged_with_runs, table
 from tokenmill.data.dedup import MERGE_RATIO, Division, SeenHashes, compare, divide, judge
 
 HASH = st.integers(0, 20) | st.integers(0, 2**64 - 1)
-SPREAD = 0x9E3779B97F4A7C15
-DOCUMENT = st.tuples(st.integers(0, 9), st.integers(10, 19), st.integers(20, 29))
 
 
 def spread(count: int) -> np.ndarray:
     return np.random.default_rng(0).integers(0, 2**64, count, dtype=np.uint64)
-
-
-def table(documents: list[tuple[int, ...]]) -> np.ndarray:
-    """Keys over the whole range, of documents that have one of the text and two bands."""
-    return np.array(documents, dtype=np.uint64).reshape(-1, 3) * np.uint64(SPREAD)
-
-
-def divided(data: st.DataObject, rows: int) -> list[int]:
-    return sorted(data.draw(st.lists(st.integers(0, rows), max_size=4)))
 
 
 @given(st.lists(st.lists(HASH)))
@@ -54,24 +43,16 @@ def test_many_batches_in_few_runs_of_few_bytes_a_hash():
 @given(st.lists(DOCUMENT, max_size=16), st.booleans(), st.integers(2, 5), st.data())
 def test_waves_are_judged_as_by_sets(documents, exact, parts, data):
     """The first of several stays, whatever the waves, the chunks and the parts."""
-    unique, kept = [], []
-    texts, bands = set(), set()
-    for text, *its in documents:
-        unique.append(not (exact and text in texts))
-        kept.append(unique[-1] and bands.isdisjoint(its))
-        texts.add(text)
-        if kept[-1]:
-            bands.update(its)
+    unique, kept, held = by_sets(table(documents), exact=exact)
     waves = [
         np.split(wave, divided(data, len(wave)))
         for wave in np.split(table(documents), divided(data, len(documents)))
     ]
     answers = list(judged_with_runs(waves, exact=exact, parts=parts))
-    assert np.concatenate([answer.unique for answer, _ in answers]).tolist() == unique
-    assert np.concatenate([answer.kept for answer, _ in answers]).tolist() == kept
+    assert np.concatenate([answer.unique for answer, _ in answers]).tolist() == unique.tolist()
+    assert np.concatenate([answer.kept for answer, _ in answers]).tolist() == kept.tolist()
     hashes = np.concatenate([run.ordered for run in answers[-1][1]])
-    held = bands | texts if exact else bands
-    assert sorted(hashes.tolist()) == sorted(value * SPREAD % 2**64 for value in held)
+    assert sorted(hashes.tolist()) == held
 
 
 def test_a_run_of_a_part_uses_its_whole_table():

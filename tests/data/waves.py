@@ -3,8 +3,38 @@
 from collections.abc import Iterator, Sequence
 
 import numpy as np
+from hypothesis import strategies as st
 
 from tokenmill.data.dedup import Division, Run, Verdict, compare, divide, grown, judge
+
+DOCUMENT = st.tuples(st.integers(0, 9), st.integers(10, 24), st.integers(10, 24))
+"""The text and two bands of a document, as numbers. Both bands may be the same."""
+
+
+def table(documents: Sequence[Sequence[int]]) -> np.ndarray:
+    """The numbers as keys over the whole range, shape (documents, 3)."""
+    spread = np.uint64(0x9E3779B97F4A7C15)
+    return np.array(documents, dtype=np.uint64).reshape(-1, 3) * spread
+
+
+def divided(data: st.DataObject, rows: int) -> list[int]:
+    """Where to cut so many rows into up to seven pieces, some of them empty."""
+    return sorted(data.draw(st.lists(st.integers(0, rows), max_size=6)))
+
+
+def by_sets(keys: np.ndarray, *, exact: bool) -> tuple[np.ndarray, np.ndarray, list[int]]:
+    """Whether each document has a new text, and whether it is kept; and the keys that are then
+    held. The first of several stays."""
+    unique, kept = [], []
+    texts, bands = set(), set()
+    for text, *its in keys.tolist():
+        unique.append(not (exact and text in texts))
+        kept.append(unique[-1] and bands.isdisjoint(its))
+        texts.add(text)
+        if kept[-1]:
+            bands.update(its)
+    held = bands | texts if exact else bands
+    return np.array(unique, dtype=bool), np.array(kept, dtype=bool), sorted(held)
 
 
 def judged(

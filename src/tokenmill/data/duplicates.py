@@ -182,6 +182,8 @@ class DistantKeys:
         verdict = judge(wave.starts[-1], found)
         bits = verdict.bits()
         for tasks, runs, part in zip(wave.parts, self._runs, found, strict=True):
+            if not part.distinct:
+                continue
             older = pop_short(runs, part.distinct)
             length = part.distinct + sum(map(len, older))
             taken = (*tasks, *(run.task for run in older))

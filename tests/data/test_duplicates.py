@@ -1,0 +1,109 @@
+import itertools
+import tracemalloc
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import polars as pl
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.data.material import NEAR_DUPLICATES, parameters
+from tests.data.waves import DOCUMENT, by_sets, divided, table
+from tokenmill.data import duplicates
+from tokenmill.data.duplicates import Cleaned, DistantKeys, Duplicates, Wave
+from tokenmill.data.report import EXAMPLES, Tally
+from tokenmill.executor import Task, ThreadExecutor
+
+RNG = np.random.default_rng(0)
+
+
+class Machines(ThreadExecutor):
+    """Threads that stand for three machines; the limit may change whenever it is asked for."""
+
+    def __init__(self, limits: Sequence[int] = (3,)):
+        super().__init__(threads=2)
+        self._limits = itertools.cycle(limits)
+        self.taken: list[tuple[str, int]] = []
+        """The function of each task, and how many tasks it takes."""
+
+    def limit(self) -> int:
+        return next(self._limits)
+
+    def start(
+        self,
+        function: Callable[..., Any],
+        *arguments: Any,
+        values: int = 1,
+        group: int | None = None,
+        keep: Sequence[Task] = (),
+    ) -> tuple[Task, ...]:
+        self.taken.append((function.__name__, sum(isinstance(one, Task) for one in arguments)))
+        tasks = super().start(function, *arguments, values=values, keep=keep)
+        return tuple(replace(one, node=f"machine {group}") for one in tasks)
+
+
+def cleaned(executor: Machines, keys: np.ndarray, first: int = 0, machine: int = 0) -> Cleaned:
+    """A chunk of documents whose texts are their numbers."""
+    texts = pl.Series([str(first + row) for row in range(len(keys))], dtype=pl.String)
+    documents = pl.DataFrame({"text": texts, "source": texts})
+    (where,) = executor.start(lambda: documents)
+    (its,) = executor.start(lambda: keys, group=machine)
+    return Cleaned(np.full(len(keys), 9, dtype=np.uint32), where, its)
+
+
+@given(st.lists(DOCUMENT, max_size=30), st.booleans(), st.booleans(), st.data())
+def test_the_rows_and_counts_of_sets(documents, exact, near, data):
+    """Whatever the chunks, the machines that cleaned them, and the waves."""
+    executor = Machines(data.draw(st.lists(st.integers(1, 25), min_size=1, max_size=4)))
+    keys = table(documents)[:, : 3 if near else 1]
+    cuts = divided(data, len(keys))
+    started = [
+        cleaned(executor, chunk, first, machine=data.draw(st.integers(0, 2)))
+        for first, chunk in zip([0, *cuts], np.split(keys, cuts), strict=True)
+    ]
+    params = parameters(deduplicate=exact, near_duplicates={**NEAR_DUPLICATES, "enabled": near})
+    tally = Tally()
+    size = duplicates.HERE_BYTES + data.draw(st.integers(0, 1))
+    found = list(Duplicates(params, executor, tally, size).new_rows(started))
+    unique, kept, _ = by_sets(keys, exact=exact)
+    expected = [np.flatnonzero(part).tolist() for part in np.split(kept, cuts)]
+    assert [rows.tolist() for *_, rows in found] == expected
+    assert [where for where, *_ in found] == [chunk.documents for chunk in started]
+    for reason, dropped in (("duplicate", ~unique), ("near_duplicate", unique & ~kept)):
+        assert tally.dropped[reason] == dropped.sum()
+        shown = [int(one.text) for one in tally.examples.get(reason, [])]
+        assert shown == np.flatnonzero(dropped)[:EXAMPLES].tolist()
+
+
+def add_wave(keys: DistantKeys, executor: Machines, documents: int) -> None:
+    """Judge two chunks of so many documents each, which have ten keys of their own."""
+    chunks = (RNG.integers(0, 2**64, (documents, 10), dtype=np.uint64) for _ in range(2))
+    wave = Wave([cleaned(executor, chunk) for chunk in chunks])
+    keys.compare(wave)
+    keys.judge(wave)
+
+
+def test_threads_hold_the_hashes_alone():
+    """Not what they were made of, for in threads nothing is lost."""
+    executor = Machines()
+    keys = DistantKeys(executor, exact=True)
+    tracemalloc.start()
+    before, _ = tracemalloc.get_traced_memory()
+    for _ in range(16):
+        add_wave(keys, executor, documents=1000)
+    for run, *_ in keys._runs:
+        executor.result(run.task)
+    held, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert held - before < 12 * 16 * 2 * 1000 * 10
+
+
+def test_waves_without_a_document_leave_no_runs():
+    executor = Machines()
+    keys = DistantKeys(executor, exact=True)
+    for documents in (0, 0, 0, 5, 0, 0, 0):
+        add_wave(keys, executor, documents)
+    takes = [taken for name, taken in executor.taken if name == "compare"]
+    assert takes == [1] * 8 + [2] * 6
