@@ -20,9 +20,8 @@ import polars as pl
 from bench.program import ROOT, command_line
 from stages.clean import Params
 from tokenmill.core.params import load
-from tokenmill.data import clean
 from tokenmill.data.chunks import Chunk, Planner
-from tokenmill.data.clean import Summary, clean_chunk
+from tokenmill.data.clean import Summary, clean_chunk, cleaned_chunks
 from tokenmill.data.dedup import Hashes
 from tokenmill.data.duplicates import Duplicates
 from tokenmill.data.params import CleanParams
@@ -91,7 +90,7 @@ def drive(executor: Executor, chunk: Chunk, params: CleanParams, folder: Path) -
     with (
         Progress("clean", size) as progress,
         contextlib.closing(
-            clean.cleaned([chunk] * CHUNKS, params, executor, tally, progress)
+            cleaned_chunks([chunk] * CHUNKS, params, executor, tally, progress)
         ) as cleaned,
     ):
         new = Duplicates(params, executor, tally, size).new_rows(cleaned)

@@ -87,8 +87,9 @@ class Executor(abc.ABC):
             values: above 1, the function returns a tuple of so many.
             group: tasks that follow one another with the same number run on one machine, if it
                 lives. So does what takes their values.
-            keep: arguments whose values are kept as long as those of this task. Where a machine is
-                lost with these, they are computed again from them, else from the beginning.
+            keep: arguments whose values are kept as long as those of this task. If a machine is
+                lost with the latter, they are computed again from the former. Without these, all
+                that they were made of is computed again, too.
         """
 
     @abc.abstractmethod

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tests.data.material import NEAR_DUPLICATES, parameters
 from tests.data.waves import DOCUMENT, by_sets, divided, table
 from tokenmill.data import duplicates
-from tokenmill.data.duplicates import Cleaned, DistantKeys, Duplicates, Wave
+from tokenmill.data.duplicates import CleanedChunk, DistantKeys, Duplicates, Wave
 from tokenmill.data.report import EXAMPLES, Tally
 from tokenmill.executor import Task, ThreadExecutor
 
@@ -44,13 +44,13 @@ class Machines(ThreadExecutor):
         return tuple(replace(one, node=f"machine {group}") for one in tasks)
 
 
-def cleaned(executor: Machines, keys: np.ndarray, first: int = 0, machine: int = 0) -> Cleaned:
+def cleaned(executor: Machines, keys: np.ndarray, first: int = 0, machine: int = 0) -> CleanedChunk:
     """A chunk of documents whose texts are their numbers."""
     texts = pl.Series([str(first + row) for row in range(len(keys))], dtype=pl.String)
     documents = pl.DataFrame({"text": texts, "source": texts})
     (where,) = executor.start(lambda: documents)
     (its,) = executor.start(lambda: keys, group=machine)
-    return Cleaned(np.full(len(keys), 9, dtype=np.uint32), where, its)
+    return CleanedChunk(np.full(len(keys), 9, dtype=np.uint32), where, its)
 
 
 @given(st.lists(DOCUMENT, max_size=30), st.booleans(), st.booleans(), st.data())

@@ -5,7 +5,7 @@ import errno
 import pickle
 import shutil
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import wait
 from pathlib import Path
 from typing import Any
@@ -139,11 +139,12 @@ class ElsewhereExecutor(ThreadExecutor):
         *arguments: Any,
         values: int = 1,
         group: int | None = None,
+        keep: Sequence[Task] = (),
     ) -> tuple[Task, ...]:
         self._project.rename(away := self._project.with_name("away"))
         try:
             sent = pickle.loads(pickle.dumps(function))  # noqa: S301 (our own)
-            tasks = super().start(sent, *arguments, values=values, group=group)
+            tasks = super().start(sent, *arguments, values=values, group=group, keep=keep)
             wait([tasks[0].future])
             return tasks
         finally:

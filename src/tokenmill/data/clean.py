@@ -21,7 +21,7 @@ from tokenmill.core.files import enough_room, write_directory
 from tokenmill.data import filters
 from tokenmill.data.chunks import Chunk, Planner
 from tokenmill.data.dedup import Hashes
-from tokenmill.data.duplicates import Cleaned, Duplicates
+from tokenmill.data.duplicates import CleanedChunk, Duplicates
 from tokenmill.data.minhash import signatures
 from tokenmill.data.params import CleanParams
 from tokenmill.data.pii import mask_pii
@@ -73,8 +73,10 @@ def clean(
         Progress("clean", on_disk) as progress,
     ):
         chunks = Planner(params, progress.advance).chunks(found.sources)
-        with contextlib.closing(cleaned(chunks, params, executor, tally, progress)) as started:
-            new = Duplicates(params, executor, tally, on_disk).new_rows(started)
+        with contextlib.closing(
+            cleaned_chunks(chunks, params, executor, tally, progress)
+        ) as cleaned:
+            new = Duplicates(params, executor, tally, on_disk).new_rows(cleaned)
             write_shards(new, folder, tally, executor=executor, store=store)
         tally.refuse_unread()
         report = report_on(tally, found, raw, params, encoding)
@@ -111,7 +113,7 @@ class Summary:
 
 def clean_chunk(chunk: Chunk, params: CleanParams) -> tuple[Summary, pl.DataFrame, Hashes]:
     """Read a chunk, clean its texts, and drop those that do not pass. The documents that are left
-    have the columns of SCHEMA, and the keys of `Cleaned`."""
+    have the columns of SCHEMA, and the keys of `CleanedChunk`."""
     tally = Tally()
     raw, sources, rest = chunk.read(params, tally)
     tally.add_read(raw, sources)
@@ -170,13 +172,13 @@ def _drop_reasons(text: pl.Series, params: CleanParams) -> pl.Series:
     return pl.DataFrame(columns).select(pl.coalesce(length, "quality").alias("reason")).to_series()
 
 
-def cleaned(
+def cleaned_chunks(
     chunks: Iterable[Chunk],
     params: CleanParams,
     executor: Executor,
     tally: Tally,
     progress: Progress,
-) -> Generator[Cleaned, None, None]:
+) -> Generator[CleanedChunk, None, None]:
     """The chunks, cleaned, and counted in `tally`. Those that will be one shard are cleaned on one
     machine."""
     clean_one = partial(clean_chunk, params=params)
@@ -195,5 +197,5 @@ def cleaned(
                     progress.note(f"at the beginning, {warning}")
                 progress.advance(summary.size)
                 tally.merge(summary.tally)
-                yield Cleaned(summary.lengths, documents, keys)
+                yield CleanedChunk(summary.lengths, documents, keys)
                 tasks = summary.rest and executor.start(clean_one, summary.rest, values=3)

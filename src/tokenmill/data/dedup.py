@@ -17,9 +17,9 @@ for a wave of documents. data/duplicates.py takes them.
 """
 
 import itertools
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Sequence, Sized
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol, TypeVar
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -68,13 +68,8 @@ class Run:
         return (number >> 3).astype(np.intp), (number & 7).astype(np.uint8)
 
 
-class HasLength(Protocol):
-    """A run, or what stands for one that lies elsewhere."""
-
-    def __len__(self) -> int: ...
-
-
-AnyRun = TypeVar("AnyRun", bound=HasLength)
+AnyRun = TypeVar("AnyRun", bound=Sized)
+"""A run, or what stands for one that lies elsewhere."""
 
 
 def pop_short(runs: list[AnyRun], length: int) -> list[AnyRun]:
@@ -172,7 +167,9 @@ def divide(division: Division, *chunks: Hashes) -> tuple[Part, ...]:
         for start, chunk in zip(division.starts, chunks, strict=True)
     )
     rows = np.concatenate(list(numbers))
-    texts = Keys(table[:, 0], rows).where(slice(None if division.exact else 0))
+    texts = Keys(table[:, 0], rows)
+    if not division.exact:
+        texts = texts.where(slice(0))
     bands = Keys(table[:, 1:].ravel(), np.repeat(rows, table.shape[1] - 1))
     return tuple(map(Part, *(_divided(keys, division.parts) for keys in (texts, bands))))
 

@@ -10,6 +10,7 @@ import itertools
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import numpy as np
 import polars as pl
@@ -39,15 +40,18 @@ HERE_BYTES = 16 << 30
 
 TASKS_OF_A_PART = 5
 """The keys are divided into one part for so many tasks under way. A comparison takes the driver as
-long as a chunk."""
+much time as a chunk."""
 
 FEWEST_PARTS = 2
+"""A task gives several values, or one that is in no tuple."""
+
 MOST_PARTS = 16
-"""Ray sends values of less than 100 kB to the driver. More parts would be so small."""
+"""Ray sends each value of less than 100 kB to the driver. With more parts, these would be so
+small."""
 
 
 @dataclass(frozen=True)
-class Cleaned:
+class CleanedChunk:
     """A cleaned chunk. Its documents and their keys are where it was cleaned."""
 
     lengths: NDArray[np.uint32]
@@ -55,6 +59,10 @@ class Cleaned:
     documents: Task
     keys: Task
     """64-bit hashes, shape (documents, 1 + bands): that of the text, then the MinHash signature."""
+
+
+Judged: TypeAlias = tuple[CleanedChunk, Verdict]
+"""A chunk, and the verdict on its documents."""
 
 
 class Duplicates:
@@ -67,7 +75,7 @@ class Duplicates:
         self._exact = params.deduplicate
         self._by_tasks = params.near_duplicates.enabled or (self._exact and size > HERE_BYTES)
 
-    def new_rows(self, chunks: Iterable[Cleaned]) -> Iterator[Documents]:
+    def new_rows(self, chunks: Iterable[CleanedChunk]) -> Iterator[Documents]:
         """The documents of each chunk, their lengths, and the rows that are no duplicates."""
         judged = self._judged_by_tasks(chunks) if self._by_tasks else self._judged_here(chunks)
         for chunk, verdict in judged:
@@ -75,7 +83,7 @@ class Duplicates:
             self._count(chunk, verdict.unique & ~verdict.kept, "near_duplicate")
             yield chunk.documents, chunk.lengths, np.flatnonzero(verdict.kept)
 
-    def _judged_here(self, chunks: Iterable[Cleaned]) -> Iterator[tuple[Cleaned, Verdict]]:
+    def _judged_here(self, chunks: Iterable[CleanedChunk]) -> Iterator[Judged]:
         seen = SeenHashes()
         for chunk in chunks:
             unique = np.ones(len(chunk.lengths), dtype=np.bool_)
@@ -83,7 +91,7 @@ class Duplicates:
                 unique = seen.add(self._executor.result(chunk.keys)[:, 0])
             yield chunk, Verdict(unique, unique)
 
-    def _judged_by_tasks(self, chunks: Iterable[Cleaned]) -> Iterator[tuple[Cleaned, Verdict]]:
+    def _judged_by_tasks(self, chunks: Iterable[CleanedChunk]) -> Iterator[Judged]:
         """While a wave is compared, the next one is cleaned."""
         keys = DistantKeys(self._executor, exact=self._exact)
         waves = itertools.chain([None], self._waves(chunks), [None])
@@ -93,12 +101,12 @@ class Duplicates:
                 keys.compare(cleaned)
             yield from judged
 
-    def _waves(self, chunks: Iterable[Cleaned]) -> Iterator["Wave"]:
+    def _waves(self, chunks: Iterable[CleanedChunk]) -> Iterator["Wave"]:
         source = iter(chunks)
         while wave := list(itertools.islice(source, self._executor.limit())):
             yield Wave(wave)
 
-    def _count(self, chunk: Cleaned, dropped: Mask, reason: str) -> None:
+    def _count(self, chunk: CleanedChunk, dropped: Mask, reason: str) -> None:
         """Count dropped documents, and fetch the first ones as examples."""
         rows = np.flatnonzero(dropped)
         if not len(rows):
@@ -120,7 +128,7 @@ def _examples(documents: pl.DataFrame, rows: Rows) -> list[Example]:
 class Wave:
     """Chunks whose documents are judged together."""
 
-    def __init__(self, chunks: Sequence[Cleaned]):
+    def __init__(self, chunks: Sequence[CleanedChunk]):
         self.chunks = chunks
         lengths = (len(chunk.lengths) for chunk in chunks)
         self.starts = list(itertools.accumulate(lengths, initial=0))
@@ -176,7 +184,7 @@ class DistantKeys:
         for tasks, runs in zip(wave.parts, self._runs, strict=True):
             wave.comparisons += self._executor.start(compare, *tasks, *(run.task for run in runs))
 
-    def judge(self, wave: Wave) -> list[tuple[Cleaned, Verdict]]:
+    def judge(self, wave: Wave) -> list[Judged]:
         """The verdict on each chunk of a compared wave. Its new keys are then among those kept."""
         found: list[Comparison] = [self._executor.result(task) for task in wave.comparisons]
         verdict = judge(wave.starts[-1], found)
