@@ -1,11 +1,13 @@
+import itertools
 import tracemalloc
+from collections import Counter
 
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.data.waves import DOCUMENT, by_sets, divided, judged, judged_with_runs, table
-from tokenmill.data.dedup import MERGE_RATIO, Division, SeenHashes, compare, divide, judge
+from tokenmill.data.dedup import MERGE_RATIO, Division, Run, SeenHashes, compare, divide, judge
 
 HASH = st.integers(0, 20) | st.integers(0, 2**64 - 1)
 
@@ -53,6 +55,24 @@ def test_waves_are_judged_as_by_sets(documents, exact, parts, data):
     assert np.concatenate([answer.kept for answer, _ in answers]).tolist() == kept.tolist()
     hashes = np.concatenate([run.ordered for run in answers[-1][1]])
     assert sorted(hashes.tolist()) == held
+
+
+@given(st.lists(DOCUMENT, max_size=16), st.lists(DOCUMENT, max_size=4))
+def test_a_comparison_finds_what_the_judge_needs_alone(documents, earlier):
+    known = np.unique(table(earlier)[:, 1:])
+    parts = divide(Division(3, False, [0]), table(documents))
+    found = [compare(part, Run(known)) for part in parts]
+    bands = table(documents)[:, 1:].tolist()
+    counts = Counter(itertools.chain(*bands))
+    several = {band for band, count in counts.items() if count > 1}.difference(known.tolist())
+    shared = itertools.chain(*(zip(*one.shared, strict=True) for one in found))
+    assert sorted(shared) == sorted(
+        (band, row) for row, its in enumerate(bands) for band in its if band in several
+    )
+    near = [row for row, its in enumerate(bands) if np.isin(its, known).any()]
+    assert np.unique(np.concatenate([one.near for one in found])).tolist() == near
+    assert all((np.diff(one.near.astype(int)) > 0).all() for one in found)
+    assert sum(one.distinct for one in found) == len(counts)
 
 
 def test_a_run_of_a_part_uses_its_whole_table():

@@ -20,11 +20,12 @@ RNG = np.random.default_rng(0)
 
 
 class Machines(ThreadExecutor):
-    """Threads that stand for three machines; the limit may change whenever it is asked for."""
+    """Threads that stand for three machines. The limit is `first` when it is first asked for, from
+    which the number of parts follows, and then one after the other of `waves`."""
 
-    def __init__(self, limits: Sequence[int] = (3,)):
+    def __init__(self, first: int = 1, waves: Sequence[int] = (2,)):
         super().__init__(threads=2)
-        self._limits = itertools.cycle(limits)
+        self._limits = itertools.chain([first], itertools.cycle(waves))
         self.taken: list[tuple[str, int]] = []
         """The function of each task, and how many tasks it takes."""
 
@@ -56,7 +57,8 @@ def cleaned(executor: Machines, keys: np.ndarray, first: int = 0, machine: int =
 @given(st.lists(DOCUMENT, max_size=30), st.booleans(), st.booleans(), st.data())
 def test_the_rows_and_counts_of_sets(documents, exact, near, data):
     """Whatever the chunks, the machines that cleaned them, and the waves."""
-    executor = Machines(data.draw(st.lists(st.integers(1, 25), min_size=1, max_size=4)))
+    waves = data.draw(st.lists(st.integers(1, 3), min_size=1))
+    executor = Machines(data.draw(st.integers(1, 25)), waves)
     keys = table(documents)[:, : 3 if near else 1]
     cuts = divided(data, len(keys))
     started = [
@@ -93,8 +95,8 @@ def test_threads_hold_the_hashes_alone():
     before, _ = tracemalloc.get_traced_memory()
     for _ in range(16):
         add_wave(keys, executor, documents=1000)
-    for run, *_ in keys._runs:
-        executor.result(run.task)
+    for run in itertools.chain(*keys._runs):
+        assert len(run) == len(executor.result(run.task))
     held, _ = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert held - before < 12 * 16 * 2 * 1000 * 10
