@@ -235,6 +235,25 @@ def test_values_lost_with_a_node_are_computed_again(
     cluster.remove_node(doomed, allow_graceful=False)
 
 
+def test_values_are_kept_that_a_task_is_to_keep(executor: Executor) -> None:
+    (made,) = executor.start(np.zeros, 200_000)
+    (plain,) = executor.start(np.sum, made)
+    (keeping,) = executor.start(np.sum, made, keep=[made])
+    (later,) = executor.start(abs, keeping)
+    assert [made.future in references(one.needs) for one in (plain, keeping, later)] == [
+        False,
+        True,
+        True,
+    ]
+
+
+def references(needs: tuple[Any, ...]) -> list[Any]:
+    """Those in it and in the tuples within."""
+    return [
+        found for one in needs for found in (references(one) if isinstance(one, tuple) else [one])
+    ]
+
+
 def kill(node: Any) -> None:
     """As when a machine loses its power."""
     raylet = psutil.Process(node.all_processes["raylet"][0].process.pid)

@@ -1,22 +1,43 @@
 import itertools
+import math
 import tracemalloc
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import polars as pl
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.data.material import NEAR_DUPLICATES, parameters
 from tests.data.waves import DOCUMENT, by_sets, divided, table
-from tokenmill.data import duplicates
-from tokenmill.data.duplicates import CleanedChunk, DistantKeys, Duplicates, Wave
+from tokenmill.data.dedup import MERGE_RATIO
+from tokenmill.data.duplicates import (
+    FEWEST_PARTS,
+    HERE_BYTES,
+    MOST_PARTS,
+    TASKS_OF_A_PART,
+    CleanedChunk,
+    DistantKeys,
+    Duplicates,
+    Wave,
+)
 from tokenmill.data.report import EXAMPLES, Tally
 from tokenmill.executor import Task, ThreadExecutor
 
 RNG = np.random.default_rng(0)
+
+
+@dataclass(frozen=True)
+class Started:
+    """A task that was started: its function, its machine, and how many tasks it takes and keeps."""
+
+    function: str
+    machine: str | None
+    takes: int
+    keeps: int
 
 
 class Machines(ThreadExecutor):
@@ -26,8 +47,7 @@ class Machines(ThreadExecutor):
     def __init__(self, first: int = 1, waves: Sequence[int] = (2,)):
         super().__init__(threads=2)
         self._limits = itertools.chain([first], itertools.cycle(waves))
-        self.taken: list[tuple[str, int]] = []
-        """The function of each task, and how many tasks it takes."""
+        self.started: list[Started] = []
 
     def limit(self) -> int:
         return next(self._limits)
@@ -40,9 +60,14 @@ class Machines(ThreadExecutor):
         group: int | None = None,
         keep: Sequence[Task] = (),
     ) -> tuple[Task, ...]:
-        self.taken.append((function.__name__, sum(isinstance(one, Task) for one in arguments)))
+        taken = [one for one in arguments if isinstance(one, Task)]
+        machine = taken[0].node if taken else f"machine {group}"
+        self.started.append(Started(function.__name__, machine, len(taken), len(keep)))
         tasks = super().start(function, *arguments, values=values, keep=keep)
-        return tuple(replace(one, node=f"machine {group}") for one in tasks)
+        return tuple(replace(one, node=machine) for one in tasks)
+
+    def starts_of(self, function: str) -> list[Started]:
+        return [one for one in self.started if one.function == function]
 
 
 def cleaned(executor: Machines, keys: np.ndarray, first: int = 0, machine: int = 0) -> CleanedChunk:
@@ -67,27 +92,32 @@ def test_the_rows_and_counts_of_sets(documents, exact, near, data):
     ]
     params = parameters(deduplicate=exact, near_duplicates={**NEAR_DUPLICATES, "enabled": near})
     tally = Tally()
-    size = duplicates.HERE_BYTES + data.draw(st.integers(0, 1))
+    large = data.draw(st.booleans())
+    size = HERE_BYTES + 1 if large else HERE_BYTES
     found = list(Duplicates(params, executor, tally, size).new_rows(started))
     unique, kept, _ = by_sets(keys, exact=exact)
     expected = [np.flatnonzero(part).tolist() for part in np.split(kept, cuts)]
     assert [rows.tolist() for *_, rows in found] == expected
     assert [where for where, *_ in found] == [chunk.documents for chunk in started]
+    assert bool(executor.starts_of("divide")) == (near or (exact and large))
     for reason, dropped in (("duplicate", ~unique), ("near_duplicate", unique & ~kept)):
         assert tally.dropped[reason] == dropped.sum()
         shown = [int(one.text) for one in tally.examples.get(reason, [])]
         assert shown == np.flatnonzero(dropped)[:EXAMPLES].tolist()
 
 
+def random_keys(documents: int) -> np.ndarray:
+    return RNG.integers(0, 2**64, (documents, 10), dtype=np.uint64)
+
+
 def add_wave(keys: DistantKeys, executor: Machines, documents: int) -> None:
     """Judge two chunks of so many documents each, which have ten keys of their own."""
-    chunks = (RNG.integers(0, 2**64, (documents, 10), dtype=np.uint64) for _ in range(2))
-    wave = Wave([cleaned(executor, chunk) for chunk in chunks])
+    wave = Wave([cleaned(executor, random_keys(documents)) for _ in range(2)])
     keys.compare(wave)
     keys.judge(wave)
 
 
-def test_threads_hold_the_hashes_alone():
+def test_threads_hold_the_hashes_alone_in_few_runs():
     """Not what they were made of, for in threads nothing is lost."""
     executor = Machines()
     keys = DistantKeys(executor, exact=True)
@@ -99,7 +129,34 @@ def test_threads_hold_the_hashes_alone():
         assert len(run) == len(executor.result(run.task))
     held, _ = tracemalloc.get_traced_memory()
     tracemalloc.stop()
+    assert max(map(len, keys._runs)) <= 1 + math.log(16, MERGE_RATIO)
     assert held - before < 12 * 16 * 2 * 1000 * 10
+
+
+def test_machines_divide_their_keys_and_compare_parts():
+    executor = Machines(first=4 * TASKS_OF_A_PART)
+    keys = DistantKeys(executor, exact=True)
+    for _ in range(2):
+        chunks = [cleaned(executor, random_keys(50), machine=number % 2) for number in range(4)]
+        wave = Wave(chunks)
+        keys.compare(wave)
+        keys.judge(wave)
+    both = ["machine 0", "machine 1"]
+    divides, compares = executor.starts_of("divide"), executor.starts_of("compare")
+    assert [(one.machine, one.takes) for one in divides] == [(one, 2) for one in both] * 2
+    assert [one.machine for one in compares] == both * 4
+    assert [one.takes for one in compares] == [2] * 4 + [3] * 4
+    assert [one.keeps for one in executor.starts_of("grown")] == [2] * 8
+
+
+@pytest.mark.parametrize(
+    ("limit", "parts"),
+    [(1, FEWEST_PARTS), (10 * TASKS_OF_A_PART, 10), (10**6, MOST_PARTS)],
+)
+def test_the_parts_are_neither_one_nor_too_small(limit, parts):
+    executor = Machines(first=limit)
+    add_wave(DistantKeys(executor, exact=True), executor, documents=1)
+    assert len(executor.starts_of("compare")) == parts
 
 
 def test_waves_without_a_document_leave_no_runs():
@@ -107,5 +164,4 @@ def test_waves_without_a_document_leave_no_runs():
     keys = DistantKeys(executor, exact=True)
     for documents in (0, 0, 0, 5, 0, 0, 0):
         add_wave(keys, executor, documents)
-    takes = [taken for name, taken in executor.taken if name == "compare"]
-    assert takes == [1] * 8 + [2] * 6
+    assert [one.takes for one in executor.starts_of("compare")] == [1] * 8 + [2] * 6
