@@ -1,7 +1,7 @@
 import itertools
 import math
 import tracemalloc
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -147,6 +147,21 @@ def test_machines_divide_their_keys_and_compare_parts():
     assert [one.machine for one in compares] == both * 4
     assert [one.takes for one in compares] == [2] * 4 + [3] * 4
     assert [one.keeps for one in executor.starts_of("grown")] == [2] * 8
+
+
+def test_a_wave_is_judged_while_the_next_one_is_compared():
+    executor = Machines(waves=(3,))
+    read = []
+
+    def chunks() -> Iterator[CleanedChunk]:
+        for number in range(8):
+            read.append(number)
+            yield cleaned(executor, random_keys(5))
+
+    params = parameters(near_duplicates={**NEAR_DUPLICATES, "enabled": True})
+    rows = Duplicates(params, executor, Tally(), size=0).new_rows(chunks())
+    progress = [(len(read), len(executor.starts_of("divide"))) for _ in rows]
+    assert progress == [(6, 2)] * 3 + [(8, 3)] * 5
 
 
 @pytest.mark.parametrize(
