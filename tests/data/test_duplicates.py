@@ -22,7 +22,6 @@ from tokenmill.data.duplicates import (
     CleanedChunk,
     DistantKeys,
     Duplicates,
-    Wave,
 )
 from tokenmill.data.report import EXAMPLES, Tally
 from tokenmill.executor import Task, ThreadExecutor
@@ -112,9 +111,7 @@ def random_keys(documents: int) -> np.ndarray:
 
 def add_wave(keys: DistantKeys, executor: Machines, documents: int) -> None:
     """Judge two chunks of so many documents each, which have ten keys of their own."""
-    wave = Wave([cleaned(executor, random_keys(documents)) for _ in range(2)])
-    keys.compare(wave)
-    keys.judge(wave)
+    keys.judge(keys.compare([cleaned(executor, random_keys(documents)) for _ in range(2)]))
 
 
 def test_threads_hold_the_hashes_alone_in_few_runs():
@@ -138,9 +135,7 @@ def test_machines_divide_their_keys_and_compare_parts():
     keys = DistantKeys(executor, exact=True)
     for _ in range(2):
         chunks = [cleaned(executor, random_keys(50), machine=number % 2) for number in range(4)]
-        wave = Wave(chunks)
-        keys.compare(wave)
-        keys.judge(wave)
+        keys.judge(keys.compare(chunks))
     both = ["machine 0", "machine 1"]
     divides, compares = executor.starts_of("divide"), executor.starts_of("compare")
     assert [(one.machine, one.takes) for one in divides] == [(one, 2) for one in both] * 2

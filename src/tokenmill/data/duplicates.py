@@ -92,19 +92,16 @@ class Duplicates:
             yield chunk, Verdict(unique, unique)
 
     def _judged_by_tasks(self, chunks: Iterable[CleanedChunk]) -> Iterator[Judged]:
-        """While a wave is compared, the next one is cleaned."""
         keys = DistantKeys(self._executor, exact=self._exact)
-        waves = itertools.chain([None], self._waves(chunks), [None])
-        for compared, cleaned in itertools.pairwise(waves):
-            judged = keys.judge(compared) if compared else []
-            if cleaned:
-                keys.compare(cleaned)
-            yield from judged
-
-    def _waves(self, chunks: Iterable[CleanedChunk]) -> Iterator["Wave"]:
         source = iter(chunks)
-        while wave := list(itertools.islice(source, self._executor.limit())):
-            yield Wave(wave)
+        wave: Wave | None = None
+        # While a wave is compared, the chunks of the next one are cleaned
+        while cleaned := list(itertools.islice(source, self._executor.limit())):
+            judged = keys.judge(wave) if wave else []
+            wave = keys.compare(cleaned)
+            yield from judged
+        if wave:
+            yield from keys.judge(wave)
 
     def _count(self, chunk: CleanedChunk, dropped: Mask, reason: str) -> None:
         """Count dropped documents, and fetch the first ones as examples."""
@@ -125,29 +122,17 @@ def _examples(documents: pl.DataFrame, rows: Rows) -> list[Example]:
     return examples_of(shown["text"], shown["source"])
 
 
+@dataclass(frozen=True)
 class Wave:
-    """Chunks whose documents are judged together."""
+    """Chunks whose documents are judged together, while they are compared."""
 
-    def __init__(self, chunks: Sequence[CleanedChunk]):
-        self.chunks = chunks
-        lengths = (len(chunk.lengths) for chunk in chunks)
-        self.starts = list(itertools.accumulate(lengths, initial=0))
-        """The number of each chunk's first document; last, how many documents there are."""
-        self.parts: list[list[Task]] = []
-        """The keys in each range, from each machine that cleaned chunks of this wave."""
-        self.comparisons: list[Task] = []
-        """What is found in each range."""
-
-    def by_machine(self) -> Iterator[tuple[list[int], list[Task]]]:
-        """The chunks that one machine cleaned: their starts, and their keys."""
-        machines: defaultdict[str | None, list[int]] = defaultdict(list)
-        for number, chunk in enumerate(self.chunks):
-            machines[chunk.keys.node].append(number)
-        for numbers in machines.values():
-            yield (
-                [self.starts[number] for number in numbers],
-                [self.chunks[number].keys for number in numbers],
-            )
+    chunks: Sequence[CleanedChunk]
+    starts: Sequence[int]
+    """The number of each chunk's first document; last, how many documents there are."""
+    parts: Sequence[Sequence[Task]]
+    """The keys in each range, from each machine that cleaned chunks of this wave."""
+    comparisons: Sequence[Task]
+    """What is found in each range."""
 
 
 @dataclass(frozen=True)
@@ -171,18 +156,27 @@ class DistantKeys:
         parts = max(FEWEST_PARTS, min(executor.limit() // TASKS_OF_A_PART, MOST_PARTS))
         self._runs: list[list[DistantRun]] = [[] for _ in range(parts)]
 
-    def compare(self, wave: Wave) -> None:
-        """Start to compare a wave with the documents kept so far and with itself."""
+    def compare(self, chunks: Sequence[CleanedChunk]) -> Wave:
+        """Start to compare chunks with the documents kept so far and with each other."""
+        starts = list(itertools.accumulate((len(one.lengths) for one in chunks), initial=0))
+        machines: defaultdict[str | None, list[int]] = defaultdict(list)
+        for number, chunk in enumerate(chunks):
+            machines[chunk.keys.node].append(number)
+        divided = [self._divided(chunks, starts, numbers) for numbers in machines.values()]
+        parts = [_rotated(tasks, part) for part, tasks in enumerate(zip(*divided, strict=True))]
+        comparisons: list[Task] = []
+        for tasks, runs in zip(parts, self._runs, strict=True):
+            comparisons += self._executor.start(compare, *tasks, *(run.task for run in runs))
+        return Wave(chunks, starts, parts, comparisons)
+
+    def _divided(
+        self, chunks: Sequence[CleanedChunk], starts: Sequence[int], numbers: Sequence[int]
+    ) -> tuple[Task, ...]:
+        """The parts of the keys of those chunks that one machine has."""
         parts = len(self._runs)
-        machines = [
-            self._executor.start(divide, Division(parts, self._exact, starts), *keys, values=parts)
-            for starts, keys in wave.by_machine()
-        ]
-        wave.parts = [
-            _rotated(tasks, part) for part, tasks in enumerate(zip(*machines, strict=True))
-        ]
-        for tasks, runs in zip(wave.parts, self._runs, strict=True):
-            wave.comparisons += self._executor.start(compare, *tasks, *(run.task for run in runs))
+        division = Division(parts, self._exact, [starts[number] for number in numbers])
+        keys = [chunks[number].keys for number in numbers]
+        return self._executor.start(divide, division, *keys, values=parts)
 
     def judge(self, wave: Wave) -> list[Judged]:
         """The verdict on each chunk of a compared wave. Its new keys are then among those kept."""
