@@ -343,7 +343,7 @@ def test_yaml_that_cannot_be_held_is_refused(tmp_path: Path, text: str):
         read_yaml(tmp_path / "params.yaml")
 
 
-@pytest.mark.parametrize("opening", ["[", "{a: ", "- "])
+@pytest.mark.parametrize("opening", ["[\n", "{a: ", "- "])
 def test_deep_yaml_does_not_fill_a_small_stack(opening: str):
     """C has no bound of its own, and a thread on macOS has a stack of 512 KiB."""
     before = threading.stack_size(1 << 19)
