@@ -5,6 +5,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -45,6 +46,15 @@ def run(
     )
 
 
+class Attempts(NamedTuple):
+    """What was tried where a limit leaves ROOM."""
+
+    limit: str
+    folder: Path
+    said: dict[str, tuple[str, str]]
+    """For each work, the sentence, and the names that it left in the folder."""
+
+
 @pytest.fixture(scope="module")
 def noise(bpe_file: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a clean corpus that takes far more than ROOM, and its tokens, packed and
@@ -65,6 +75,7 @@ INDEX = (
     "build_index(clean=one / 'clean', tokens=one / 'tokens', tokenizer_file=two, out=three / 'out',"
     " split=TokenizeParams(split='hash', val_fraction=0.3), max_tokens=10**9)"
 )
+WORKS = {"pack": PACK, "unpack": UNPACK, "index": INDEX}
 ATTEMPT = """
 try:
     {}
@@ -74,42 +85,53 @@ print(sorted(path.name for path in three.iterdir()))
 """
 
 
-@linux
-@pytest.mark.parametrize("work", [PACK, UNPACK, INDEX], ids=["pack", "unpack", "index"])
-@pytest.mark.parametrize("limit", ["disk", "file"])
-def test_full_disk_names_the_bytes_needed(
-    work: str, limit: str, noise: Path, bpe_file: Path, tmp_path: Path
-) -> None:
-    attempt = ATTEMPT.format(work)
-    if limit == "disk":
+@pytest.fixture(scope="module", params=["disk", "file"])
+def ended(
+    request: pytest.FixtureRequest,
+    noise: Path,
+    bpe_file: Path,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Attempts:
+    """What each work says in a full folder and leaves there, one after another in one process."""
+    folder = tmp_path_factory.mktemp("full")
+    attempts = "".join(map(ATTEMPT.format, WORKS.values()))
+    if request.param == "disk":
         if subprocess.run(
-            [*UNSHARE, "mount", "-t", "tmpfs", "x", tmp_path], check=False, capture_output=True
+            [*UNSHARE, "mount", "-t", "tmpfs", "x", folder], check=False, capture_output=True
         ).returncode:
             pytest.skip("no disk can be mounted here")
         disk = f'mount -t tmpfs -o size={ROOM} small "$0" && exec "$@"'
-        before = (*UNSHARE, "sh", "-c", disk, str(tmp_path))
+        before = (*UNSHARE, "sh", "-c", disk, str(folder))
     else:
-        attempt = (
+        attempts = (
             f"import resource; resource.setrlimit(resource.RLIMIT_FSIZE, ({ROOM}, {ROOM}))\n"
-            + attempt
+            + attempts
         )
         before = ()
-    ended = run(attempt, noise, bpe_file, tmp_path, before=before)
-    assert ended.returncode == 0, ended.stderr
-    sentence, left = ended.stdout.splitlines()
+    done = run(attempts, noise, bpe_file, folder, before=before)
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.splitlines()
+    said = dict(zip(WORKS, zip(lines[::2], lines[1::2], strict=True), strict=True))
+    return Attempts(request.param, folder, said)
+
+
+@linux
+@pytest.mark.parametrize("work", WORKS)
+def test_full_disk_names_the_bytes_needed(work: str, ended: Attempts, noise: Path) -> None:
+    sentence, left = ended.said[work]
     disk, size = ("No space left on device", "free space"), ("File too large", "allow larger files")
-    why, way_out = disk if limit == "disk" else size
+    why, way_out = disk if ended.limit == "disk" else size
     found = re.fullmatch(
-        rf"{tmp_path}/out: {why}; it takes about ([\d,]+) bytes; {way_out}.* and run "
+        rf"{ended.folder}/out: {why}; it takes about ([\d,]+) bytes; {way_out}.* and run "
         r"`dvc repro` again.",
         sentence,
     )
     assert found, sentence
     needed = int(found[1].replace(",", ""))
     metadata = read_metadata(noise / "packed")
-    if work == UNPACK:
+    if work == "unpack":
         assert needed == 4 * (metadata.train.tokens + metadata.val.tokens)
-    elif work == INDEX:
+    elif work == "index":
         assert needed == 4 * metadata.train.tokens
     else:
         size = sum(path.stat().st_size for path in (noise / "packed").glob("*.zst"))
