@@ -1,13 +1,20 @@
 """A corpus of prose, made once; and a maker of others."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.tokens.clean_text import PROSE, write_clean
+from tests.tokens.packing import encoders_chosen_once
 from tokenmill.tokens.params import TokenizerParams
 from tokenmill.tokens.train_tokenizer import train_tokenizer
+
+
+@pytest.fixture(scope="module", autouse=True)
+def compared_once() -> Iterator[None]:
+    with encoders_chosen_once():
+        yield
 
 
 @pytest.fixture

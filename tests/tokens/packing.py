@@ -1,6 +1,7 @@
 """Packing on this machine, and token files without a text."""
 
-from collections.abc import Mapping
+import contextlib
+from collections.abc import Callable, Iterator, Mapping
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -19,8 +20,12 @@ from tokenmill.formats.token_file import (
     token_file,
     write_metadata,
 )
+from tokenmill.formats.tokenizer import TextTokenizer
+from tokenmill.tokens import encoder as encoder_module
 from tokenmill.tokens import index as index_module
+from tokenmill.tokens import pack as pack_module
 from tokenmill.tokens.corpus import SplitMethod
+from tokenmill.tokens.encoder import Encoder
 from tokenmill.tokens.pack import pack
 from tokenmill.tokens.params import TokenizeParams
 from tokenmill.tokens.unpack import unpack
@@ -38,6 +43,24 @@ def pack_here(
     results = results or results_of(out)
     with ThreadExecutor(threads=2) as executor:
         return pack(clean, tokenizer_file, out, params, executor=executor, results=results)
+
+
+@contextlib.contextmanager
+def encoders_chosen_once() -> Iterator[None]:
+    """Inside, packing compares gigatoken with the reference once for each tokenizer: that takes
+    most of the time of packing a small text, and tests/tokens/test_encoder.py does it often."""
+    with patch.object(pack_module, "choose_encoder", _chosen):
+        yield
+
+
+def _chosen(tokenizer: TextTokenizer, sample: list[str]) -> Encoder:
+    key = (encoder_module.build_gigatoken, tokenizer.sha256)
+    if key not in _CHOSEN:
+        _CHOSEN[key] = encoder_module.choose_encoder(tokenizer, sample)
+    return _CHOSEN[key]
+
+
+_CHOSEN: dict[tuple[Callable[..., Any], str], Encoder] = {}
 
 
 def results_of(out: Path) -> Path:
