@@ -2,6 +2,7 @@
 of reach there ends in a sentence."""
 
 import errno
+import functools
 import pickle
 import shutil
 import threading
@@ -106,14 +107,32 @@ def index_into(folder: Path, params: TokenizeParams = AUTO) -> None:
     )
 
 
+def from_raw_text_to_tokens(folder: Path, store: str | None, params: TokenizeParams) -> Path:
+    clean_into(folder, store)
+    pack_into(folder, store, params)
+    index_into(folder, params)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def without_store(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    """The folder of all that comes of the text with this split and no store; to be read only."""
+
+    @functools.cache
+    def made(split: str) -> Path:
+        params = AUTO.model_copy(update={"split": split})
+        return from_raw_text_to_tokens(tmp_path_factory.mktemp(split) / "project", None, params)
+
+    return made
+
+
 @pytest.mark.parametrize("split", ["auto", "tail"])
-def test_from_raw_text_to_tokens_with_a_store(tmp_path: Path, store: str, split) -> None:
-    params = TokenizeParams(split=split, val_fraction=0.1)
-    for name, place in (("with", store), ("without", None)):
-        clean_into(tmp_path / name, place)
-        pack_into(tmp_path / name, place, params)
-        index_into(tmp_path / name, params)
-    with_, without = tmp_path / "with", tmp_path / "without"
+def test_from_raw_text_to_tokens_with_a_store(
+    tmp_path: Path, store: str, without_store: Callable[[str], Path], split: str
+) -> None:
+    params = AUTO.model_copy(update={"split": split})
+    with_ = from_raw_text_to_tokens(tmp_path / "with", store, params)
+    without = without_store(split)
     for folder in ("tokens", "index"):
         assert contents(with_ / folder) == contents(without / folder)
     assert [path.name for path in (with_ / "clean").iterdir()] == ["store.json"]
@@ -151,16 +170,15 @@ class ElsewhereExecutor(ThreadExecutor):
             away.rename(self._project)
 
 
-def test_tasks_need_no_folder_of_the_project(tmp_path: Path, bucket: str) -> None:
+def test_tasks_need_no_folder_of_the_project(
+    tmp_path: Path, bucket: str, without_store: Callable[[str], Path]
+) -> None:
     project = tmp_path / "project"
     project.mkdir()
     clean_into(project, f"{bucket}/elsewhere", ElsewhereExecutor(project))
     pack_into(project, f"{bucket}/elsewhere", executor=ElsewhereExecutor(project))
     index_into(project)
-    clean_into(tmp_path / "here", None)
-    pack_into(tmp_path / "here", None)
-    index_into(tmp_path / "here")
-    assert contents(project / "tokens") == contents(tmp_path / "here" / "tokens")
+    assert contents(project / "tokens") == contents(without_store("auto") / "tokens")
     with pytest.raises(UserError):  # without a store they do
         clean_into(project, None, ElsewhereExecutor(project))
 
