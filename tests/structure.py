@@ -2,6 +2,7 @@
 
 import ast
 import contextlib
+import functools
 import inspect
 import json
 import os
@@ -12,6 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import FrameType
+from typing import NamedTuple
 
 from ruamel.yaml import YAML
 from torch import Tensor
@@ -34,36 +36,55 @@ def largest_folder() -> tuple[str, int]:
     return folders.most_common(1)[0]
 
 
-def long_functions() -> list[str]:
-    """Functions over MAX_FUNCTION_LINES in the library, stages, tests and benchmarks, and their
-    length without the docstring."""
+class Function(NamedTuple):
+    """A function of the project."""
+
+    path: Path
+    line: int
+    name: str
+    length: int
+    """Lines without those of the docstring."""
+
+
+@functools.cache
+def functions() -> list[Function]:
+    """Those of the library, stages, tests and benchmarks."""
     return [
-        f"{path.relative_to(ROOT)}:{node.lineno} {node.name} ({length})"
+        Function(path.relative_to(ROOT), node.lineno, node.name, _length(node))
         for folder in ("src", "stages", "tests", "bench")
         for path in sorted((ROOT / folder).rglob("*.py"))
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
-        and (length := _lines(node) - _lines_of_docstring(node)) > MAX_FUNCTION_LINES
     ]
+
+
+def _length(node: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
+    without = 0 if ast.get_docstring(node) is None else _lines(node.body[0])
+    return _lines(node) - without
 
 
 def _lines(node: ast.stmt) -> int:
     return (node.end_lineno or 0) - node.lineno + 1
 
 
-def _lines_of_docstring(node: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
-    return 0 if ast.get_docstring(node) is None else _lines(node.body[0])
+def long_functions() -> list[str]:
+    """Functions over MAX_FUNCTION_LINES, and their length."""
+    return [
+        f"{each.path}:{each.line} {each.name} ({each.length})"
+        for each in functions()
+        if each.length > MAX_FUNCTION_LINES
+    ]
 
 
 def long_test_names() -> list[str]:
     """Tests whose name has more than MAX_NAME characters."""
     return [
-        f"{path.relative_to(ROOT)} {node.name} ({len(node.name)})"
-        for path in sorted((ROOT / "tests").rglob("test_*.py"))
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
-        if isinstance(node, ast.FunctionDef)
-        and node.name.startswith("test_")
-        and len(node.name) > MAX_NAME
+        f"{each.path} {each.name} ({len(each.name)})"
+        for each in functions()
+        if each.path.parts[0] == "tests"
+        and each.path.name.startswith("test_")
+        and each.name.startswith("test_")
+        and len(each.name) > MAX_NAME
     ]
 
 
