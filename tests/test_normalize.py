@@ -27,6 +27,7 @@ def clean_one(text: str, mode) -> str:
 
 
 @pytest.mark.parametrize("mode", MODES)
+@settings(max_examples=50)
 @given(texts=st.lists(NASTY, max_size=4))
 @example(texts=["a\n  b", "c  d"])
 def test_normalizing_is_idempotent_and_row_by_row(mode, texts):
@@ -102,6 +103,7 @@ def test_white_space(mode):
 
 
 @pytest.mark.parametrize("mode", MODES)
+@settings(max_examples=50)
 @given(text=NASTY)
 def test_a_typed_text_keeps_the_white_space_around_it(mode, text):
     assert normalize_typed(text, mode).strip(" \t\n") == clean_one(text.strip(), mode)

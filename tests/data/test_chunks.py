@@ -440,7 +440,7 @@ BLOCK = 1 << 14
 
 
 @pytest.mark.parametrize("written", ENCODED)
-@settings(max_examples=40)
+@settings(max_examples=25)
 @given(
     ascii_chars=st.just(0) | st.integers(BLOCK - 2000, BLOCK + 2000),
     before=st.integers(0, 300),
