@@ -131,7 +131,7 @@ def search(
         patch.setattr(search_module, "BLOCK", 7)
         patch.setattr(search_module, "COMPARED", 2)
         patch.setattr(search_module, "STRIDES", (6, 2, 1))
-        patch.setattr(overlap_module, "BLOCK", 7)
+        patch.setattr(overlap_module, "BLOCK", 13)
         yield indexed(folder, documents, bpe_file, part_bytes=part_bytes)
 
 
@@ -165,8 +165,8 @@ def test_overlaps_are_those_that_reading_finds(
     ids = np.array([one for text in texts for one in [*search.tokenizer.encode(text), eot]])
     overlap = Overlap(search, ids, words)
     found = np.unique(np.searchsorted(np.flatnonzero(ids == eot), overlap.starts))
-    every = [ngrams(document, words) for document in [*documents, LAST]]
-    shared = [bool(ngrams(text, words) & set().union(*every)) for text in texts]
+    every = set().union(*(ngrams(document, words) for document in [*documents, LAST]))
+    shared = [not every.isdisjoint(ngrams(text, words)) for text in texts]
     assert found.tolist() == np.flatnonzero(shared).tolist()
     for span in overlap.passages(5):
         (passage,) = ngrams(search.text_of(ids[span.start : span.stop].tolist()), span.words)
