@@ -4,7 +4,7 @@ import unicodedata
 from collections.abc import Iterator
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from tests.publish.node import Node, needs_node, running
@@ -36,6 +36,8 @@ def mode(node: Node, request: pytest.FixtureRequest) -> Mode:
 
 @settings(max_examples=300, deadline=None)
 @given(text=st.text(st.sampled_from(TRAPS) | OLD, max_size=40))
+@example(text="a\n\n\nb")
+@example(text="a\n😀 😀b")
 def test_the_page_cleans_as_the_library(node: Node, mode: Mode, text: str):
     cleaned = normalize_typed(text, mode)
     expected = cleaned if cleaned.strip() else text
