@@ -249,9 +249,9 @@ def test_another_machine_has_the_adapters_of_dvc_s_output(
     base: Path, here: Path, monkeypatch: pytest.MonkeyPatch
 ):
     outcome = tune(base, Path(), monkeypatch, "lora")
-    for command in ("git init -q", "dvc init -q", "dvc stage add -q -n tune -o model true"):
+    Path("dvc.yaml").write_text("stages: {tune: {cmd: 'true', outs: [model]}}")
+    for command in ("git init -q", "dvc init -q", "dvc commit -q -f"):
         subprocess.run(command.split(), check=True)
-    subprocess.run(["dvc", "commit", "-q", "-f"], check=True)
     store = CheckpointStore(here / "other" / outcome.manifest.fingerprint)
     fill_from_previous(store, Path("model"), print)
     assert outcome.state.step in [each.step for each in store.checkpoints(print)]
