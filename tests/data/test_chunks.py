@@ -526,6 +526,7 @@ def test_rows_larger_than_the_first_are_read_in_turns(tmp_path, monkeypatch):
     monkeypatch.setattr(readers, "PARQUET_ROWS", 5)
     monkeypatch.setattr(chunks_module, "POLARS_BYTES", 20_000)
     ranges = planned(tmp_path, 1000)
+    assert sum(chunk.size for chunk in ranges) == (tmp_path / "a.parquet").stat().st_size
     whole = [text for chunk in ranges for text, _ in read_whole(chunk, parameters(), Tally())]
     assert whole == texts
     first = [chunk.read(parameters(), Tally()) for chunk in ranges]

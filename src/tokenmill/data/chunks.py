@@ -130,8 +130,10 @@ class Planner:
     def _row_ranges(self, sources: Iterable[Source]) -> Iterator[Chunk]:
         for table in map(Table, sources):
             for place in cut_parquet(table, self._params, CHUNK_BYTES, CHUNK_TEXTS):
-                size = len(place) * table.source.size // table.rows
-                yield Chunk(partial(_read_rows, table, place), size)
+                before, done = (
+                    table.source.size * row // table.rows for row in (place.start, place.stop)
+                )
+                yield Chunk(partial(_read_rows, table, place), done - before)
 
     def _texts(self, sources: Iterable[Source]) -> Iterator[Chunk]:
         found: list[tuple[str, str]] = []
