@@ -9,7 +9,7 @@ import contextlib
 import itertools
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -57,18 +57,13 @@ class SleepingExecutor(ThreadExecutor):
         self._numbers = itertools.count()
 
     def start(
-        self,
-        function: Callable[..., Any],
-        *arguments: Any,
-        values: int = 1,
-        group: int | None = None,
-        keep: Sequence[Task] = (),
+        self, function: Callable[..., Any], *arguments: Any, **options: Any
     ) -> tuple[Task, ...]:
         """See `Executor.start`."""
         if not isinstance(function, partial):  # it looks at duplicates
-            return super().start(function, *arguments, values=values, keep=keep)
+            return super().start(function, *arguments, **options)
         if function.func is clean_chunk:
-            return super().start(self._clean, next(self._numbers), values=values, group=group)
+            return super().start(self._clean, next(self._numbers), **options)
         return super().start(self._write, *arguments)
 
     def _clean(self, number: int) -> Values:

@@ -6,7 +6,7 @@ import functools
 import pickle
 import shutil
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from concurrent.futures import wait
 from pathlib import Path
 from typing import Any
@@ -153,17 +153,12 @@ class ElsewhereExecutor(ThreadExecutor):
         self._project = project
 
     def start(
-        self,
-        function: Callable[..., Any],
-        *arguments: Any,
-        values: int = 1,
-        group: int | None = None,
-        keep: Sequence[Task] = (),
+        self, function: Callable[..., Any], *arguments: Any, **options: Any
     ) -> tuple[Task, ...]:
         self._project.rename(away := self._project.with_name("away"))
         try:
             sent = pickle.loads(pickle.dumps(function))  # noqa: S301 (our own)
-            tasks = super().start(sent, *arguments, values=values, group=group, keep=keep)
+            tasks = super().start(sent, *arguments, **options)
             wait([tasks[0].future])
             return tasks
         finally:

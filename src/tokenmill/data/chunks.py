@@ -130,10 +130,7 @@ class Planner:
     def _row_ranges(self, sources: Iterable[Source]) -> Iterator[Chunk]:
         for table in map(Table, sources):
             for place in cut_parquet(table, self._params, CHUNK_BYTES, CHUNK_TEXTS):
-                before, done = (
-                    table.source.size * row // table.rows for row in (place.start, place.stop)
-                )
-                yield Chunk(partial(_read_rows, table, place), done - before)
+                yield Chunk(partial(_read_rows, table, place), table.size_of(place))
 
     def _texts(self, sources: Iterable[Source]) -> Iterator[Chunk]:
         found: list[tuple[str, str]] = []

@@ -54,8 +54,8 @@ class Run:
     def __len__(self) -> int:
         return len(self.ordered)
 
-    def has(self, hashes: Hashes) -> NDArray[np.bool_]:
-        """Whether each hash, in an array of any shape, is in the run."""
+    def has(self, hashes: Hashes) -> Mask:
+        """Whether each hash is in the run."""
         byte, bit = self._place(hashes)
         found = (self._table[byte] >> bit & 1).astype(np.bool_)
         candidates = hashes[found]
@@ -89,6 +89,14 @@ def merged(ordered: Hashes, older: Iterable[Run]) -> Run:
     return Run(ordered)
 
 
+def _known(hashes: Hashes, runs: Iterable[Run]) -> Mask:
+    """Whether each hash is in one of the runs."""
+    found = np.zeros(len(hashes), dtype=np.bool_)
+    for run in runs:
+        found |= run.has(hashes)
+    return found
+
+
 class SeenHashes:
     """A set of 64-bit hashes that answers for whole batches."""
 
@@ -106,18 +114,11 @@ class SeenHashes:
             [False, True]
         """
         unique, first_rows = np.unique(hashes, return_index=True)
-        new = ~self.known(unique)
+        new = ~_known(unique, self._runs)
         self.insert(unique[new])
         is_first = np.zeros(len(hashes), dtype=np.bool_)
         is_first[first_rows[new]] = True
         return is_first
-
-    def known(self, ordered: Hashes) -> NDArray[np.bool_]:
-        """Whether each of the sorted, distinct hashes was added before."""
-        found = np.zeros(len(ordered), dtype=np.bool_)
-        for run in self._runs:
-            found |= run.has(ordered)
-        return found
 
     def insert(self, ordered: Hashes) -> None:
         """Add sorted, distinct hashes, none of which was added before."""
@@ -226,9 +227,7 @@ def _looked_up(keys: Sequence[Keys], runs: Sequence[Run]) -> tuple[Keys, Mask, M
     together = together.where(np.lexsort((together.rows, together.hashes)))
     hashes = together.hashes
     first = np.diff(hashes, prepend=~hashes[:1]) != 0
-    known = np.zeros(int(first.sum()), dtype=np.bool_)
-    for run in runs:
-        known |= run.has(hashes[first])
+    known = _known(hashes[first], runs)
     return together, first, known[np.cumsum(first) - 1]
 
 

@@ -276,6 +276,11 @@ class Table:
         with self.readable():
             return pl.scan_parquet(self.path, glob=False).select(pl.len()).collect().item()
 
+    def size_of(self, place: range) -> int:
+        """The bytes on disk that count as read with the rows at `place`."""
+        before, done = (self.source.size * row // self.rows for row in (place.start, place.stop))
+        return done - before
+
     @contextlib.contextmanager
     def readable(self) -> Iterator[None]:
         """While it is read, refuse it in one sentence if it changes or is no parquet file."""
@@ -322,8 +327,7 @@ class Rows:
         held = 0
         for batch in _batches(self._table, columns, self._place):
             done = begin + len(batch)
-            size = self._table.source.size
-            advance(size * done // end - size * begin // end)
+            advance(self._table.size_of(range(begin, done)))
             begin = done
             held += int(batch.estimated_size())
             yield batch
