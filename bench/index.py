@@ -42,8 +42,9 @@ from bench.data.project import (
 from bench.machine import machine
 from bench.program import command_line, verdict, write_figures
 from tokenmill.core import paths
-from tokenmill.formats.token_file import document_ends, open_tokens, read_metadata
+from tokenmill.formats.token_file import read_metadata
 from tokenmill.formats.token_index import open_index
+from tokenmill.formats.token_row import document_ends, open_tokens
 from tokenmill.formats.tokenizer import TextTokenizer, read_tokenizer, token_bytes
 from tokenmill.stage import report_errors
 from tokenmill.tokens.search import Search

@@ -28,8 +28,8 @@ from tokenmill.data.readers import FORMATS, texts
 from tokenmill.data.report import Tally
 from tokenmill.data.sources import find_sources
 from tokenmill.formats.shards import batches, write_shard
+from tokenmill.formats.token_blocks import compressor
 from tokenmill.formats.token_file import DTYPE, NARROW_DTYPE, token_file
-from tokenmill.tokens.pack import compressor
 
 TOKEN_BYTES = 100_000_000
 """Of tokens that are compressed, decompressed and hashed."""

@@ -13,11 +13,11 @@ from stages.clean import Params
 from tokenmill.core import paths
 from tokenmill.core.params import load
 from tokenmill.data.filters import drop_reasons
+from tokenmill.formats.token_blocks import compressor
 from tokenmill.formats.token_file import DTYPE, NARROW_DTYPE, token_file
 from tokenmill.formats.tokenizer import read_tokenizer
 from tokenmill.tokens.bpe import train_bpe
 from tokenmill.tokens.encoder import choose_encoder
-from tokenmill.tokens.pack import compressor
 
 TOKEN_BYTES = 32_000_000
 """Of tokens that the compressors get."""

@@ -30,9 +30,13 @@ from bench.training.variants import (
     vectorised,
 )
 from tests.bench.conftest import Bench, in_a_process
+from tests.tokens.clean_text import PROSE, write_clean
+from tests.tokens.packing import pack_here
 from tokenmill.core import paths
 from tokenmill.model.gpt import build
 from tokenmill.model.gpt2 import Attention, Block
+from tokenmill.tokens.params import TokenizeParams, TokenizerParams
+from tokenmill.tokens.train_tokenizer import train_tokenizer
 from tokenmill.training import optimizer
 
 IDS = np.random.default_rng(0).integers(TINY.vocab_size, size=2000).astype("<u2")
@@ -287,6 +291,19 @@ def test_symmetric_products_give_the_same_matrices(shape: tuple[int, ...]):
     ordinary = optimizer.orthogonal(x, torch.float64)
     with mock.patch.object(optimizer, "_iterated", options.iterated):
         torch.testing.assert_close(optimizer.orthogonal(x, torch.float64), ordinary)
+
+
+def test_a_batch_is_measured_from_each_place(bench: Bench, tmp_path: Path):
+    clean = write_clean(tmp_path / "clean", PROSE)
+    characters = TokenizerParams(type="char", vocab_size=1, sample_bytes=1)
+    train_tokenizer(clean, tmp_path / "tokenizer.json", characters)
+    split = TokenizeParams(split="hash", val_fraction=0.3)
+    pack_here(clean, tmp_path / "tokenizer.json", tmp_path / paths.PACKED, split)
+    rows = tmp_path / "rows.json"
+    bench("training.placement", tmp_path, "--batch", "3", "--context", "20", "--json", rows)
+    found = {row["place"]: row for row in json.loads(rows.read_text())}
+    assert {"memory", "mmap", "compressed"} < found.keys()
+    assert all(row["ms a batch"] > 0 for row in found.values())
 
 
 def test_the_overhead_of_training_is_measured():

@@ -244,7 +244,6 @@ OTHER_READERS = {
     "training/mirror.py": "a copy of its own",
     "training/resume.py": "DVC's file system",
     "runs/find.py": "DVC's file system",
-    "reports/data_stats.py": "open_tokens has checked the file",
     "tokens/train_tokenizer.py": "shards, whose format was checked",
     "tokens/unpack.py": "read_metadata has checked the file",
 }

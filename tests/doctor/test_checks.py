@@ -226,6 +226,22 @@ def test_compressed_text_takes_its_whole_size(
     assert single(checks.check_disk, large).text.startswith(size(sum(parts.values())))
 
 
+@pytest.mark.parametrize("known", [False, True])
+def test_compressed_tokens_take_less_room(large: Project, known: bool):
+    tokens = None
+    if known:
+        write_tokens(large.root / "data/tokens", sequences=1000)
+        tokens = read_metadata(large.root / "data/tokens")
+    assert large.params
+    runtime = large.params.runtime.model_copy(update={"token_placement": "compressed"})
+    plain, compressed = (
+        checks.bytes_to_write(params, text=9999, tokens=tokens, vocab_size=320)
+        for params in (large.params, large.params.model_copy(update={"runtime": runtime}))
+    )
+    assert plain.pop("tokens") > 2 * compressed.pop("tokens") > 0
+    assert plain == compressed
+
+
 def test_tokens_of_stages_that_run_again_are_not_counted(large: Project):
     write_tokens(large.root / "data/tokens", sequences=10)
     found = {}

@@ -32,7 +32,8 @@ from tokenmill.evaluation.results import Evaluation
 from tokenmill.formats.chat import render_chat
 from tokenmill.formats.measured import MeasuredText, measured_text
 from tokenmill.formats.records import read_rows
-from tokenmill.formats.token_file import SourceRun, open_tokens, read_metadata
+from tokenmill.formats.token_file import SourceRun, read_metadata
+from tokenmill.formats.token_row import open_tokens
 from tokenmill.formats.tokenizer import read_tokenizer
 from tokenmill.model.huggingface import load_model
 from tokenmill.tokens.params import TokenizeParams

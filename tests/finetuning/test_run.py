@@ -179,17 +179,22 @@ def test_a_run_stopped_five_times_ends_in_the_same_bytes(
     assert digest(here / "stopped/model") == digest(here / "quiet/model")
 
 
-def base_text(folder: Path, fraction: float, mixture: dict[str, float] | None) -> np.ndarray:
+def base_text(
+    folder: Path, fraction: float, mixture: dict[str, float] | None, *, compressed: bool = False
+) -> np.ndarray:
     """The sequences (N, L, T) that ten of chats get beside them from a text of 202 tokens of a and
     201 of b, whose ids count from 0."""
     ids: dict[Split, np.ndarray] = {"train": np.arange(403), "val": np.arange(9)}
     packing.write_tokens(folder / "tokens", ids, sources=("a", "b"), vocab_size=403)
+    tokens = folder / "tokens"
+    if compressed:
+        tokens = packing.compressed_copy(tokens, folder / "compressed")
     trained = train_params()
     model = ModelParams.model_validate(MODEL)
-    job = training_job(model, trained, folder / "tokens", folder / "none", mixture=mixture)
+    job = training_job(model, trained, tokens, folder / "none", mixture=mixture)
     chats = np.zeros((10, 3, CONTEXT), np.int32)
     base = Base(job.manifest, folder)
-    return with_base_text(chats, base, trained, folder / "tokens", fraction)[10:]
+    return with_base_text(chats, base, trained, tokens, fraction)[10:]
 
 
 @pytest.mark.parametrize(
@@ -206,8 +211,9 @@ def test_base_text_is_mixed_as_the_base_was(tmp_path: Path, mixture: dict[str, f
     assert (in_a == (targets[:, -1] < 202)).all()
 
 
-def test_base_text_of_no_mixture_is_spread_over_all(tmp_path: Path):
-    first = base_text(tmp_path, 2 / 3, None)[:, 0, 0]
+@pytest.mark.parametrize("compressed", [False, True])
+def test_base_text_of_no_mixture_is_spread_over_all(tmp_path: Path, compressed: bool):
+    first = base_text(tmp_path, 2 / 3, None, compressed=compressed)[:, 0, 0]
     assert first.tolist() == [number * 50 // 20 * CONTEXT for number in range(20)]
 
 

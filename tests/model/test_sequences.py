@@ -1,5 +1,6 @@
 """Sequences of a split. Tokens are their own positions, so that coverage is an equality of sets."""
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -7,10 +8,12 @@ import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from tokenmill.core.errors import UserError
 from tokenmill.formats.measured import evenly_spread
+from tokenmill.formats.token_blocks import CompressedTokens, compressed_blocks, write_blocks
 from tokenmill.model import sequences as module
 from tokenmill.model.ops import IGNORED
-from tokenmill.model.sequences import Sequences, WholeText, place_tokens
+from tokenmill.model.sequences import Sequences, WholeText, place_tokens, sequences_anywhere
 
 CPU = torch.device("cpu")
 
@@ -114,6 +117,7 @@ def test_tokens_are_the_same_wherever_they_are_placed(placement: str):
     ids.flags.writeable = False
     tokens, place = place_tokens(ids, placement, CPU)
     assert place == placement
+    assert isinstance(tokens, torch.Tensor)
     assert tokens.tolist() == ids.tolist()
     assert (tokens.data_ptr() == ids.ctypes.data) == (placement == "mmap")
 
@@ -126,6 +130,48 @@ def test_tokens_too_large_for_memory_stay_a_memory_map(monkeypatch: pytest.Monke
     )
     monkeypatch.setattr(module, "MAX_MEMORY_SHARE", 0.0)
     assert place_tokens(ids, "auto", CPU)[1] == "mmap"
+
+
+@pytest.fixture
+def compressed(tmp_path: Path) -> CompressedTokens:
+    """The numbers from 0 on, in blocks."""
+    ids = np.arange(40_000, dtype=np.int32)
+    with (tmp_path / "train.zst").open("wb") as file:
+        write_blocks(file, compressed_blocks(ids, "<u2"))
+    return CompressedTokens(tmp_path / "train.zst", "<u2", len(ids))
+
+
+@pytest.mark.parametrize("context", [1, 8, 20_000, 39_999])
+def test_sequences_of_compressed_tokens_are_the_same(context: int, compressed: CompressedTokens):
+    plain, packed = (
+        sequences_anywhere(
+            place_tokens(compressed, placement, CPU)[0], context_length=context, device=CPU
+        )
+        for placement in ("memory", "compressed")
+    )
+    assert plain.count == packed.count == 40_000 - context
+    index = np.random.default_rng(context).integers(plain.count, size=5)
+    for at_least in (0, 7):
+        expected, found = (one.gather(index, at_least=at_least) for one in (plain, packed))
+        assert all(map(torch.equal, expected, found))
+        assert found[0][:5, 0].tolist() == index.tolist()
+
+
+def test_compressed_tokens_go_to_memory_if_they_fit(
+    compressed: CompressedTokens, monkeypatch: pytest.MonkeyPatch
+):
+    tokens, place = place_tokens(compressed, "auto", CPU)
+    assert place == "memory"
+    assert tokens[:].tolist() == list(range(40_000))
+    monkeypatch.setattr(module, "MAX_MEMORY_SHARE", 0.0)
+    assert place_tokens(compressed, "auto", CPU) == (compressed, "compressed")
+
+
+def test_tokens_in_another_form_than_asked_for_are_refused(compressed: CompressedTokens):
+    with pytest.raises(UserError, match=r"token_placement is mmap.* `dvc repro -f unpack`"):
+        place_tokens(compressed, "mmap", CPU)
+    with pytest.raises(UserError, match=r"token_placement is compressed.* to mmap"):
+        place_tokens(np.arange(9, dtype=np.int32), "compressed", CPU)
 
 
 def test_rows_that_fill_up_a_batch_have_no_targets():

@@ -15,15 +15,11 @@ from tokenizers import pre_tokenizers
 from tests.reports.data_material import DOCUMENTS, REPORT
 from tests.tokens.packing import part_of, shard_of
 from tokenmill.core.errors import UserError
+from tokenmill.formats import token_row
 from tokenmill.formats.metrics import CleanReport
-from tokenmill.formats.token_file import (
-    SPLITS,
-    TokenMetadata,
-    open_tokens,
-    read_metadata,
-)
+from tokenmill.formats.token_file import SPLITS, TokenMetadata, read_metadata
+from tokenmill.formats.token_row import open_tokens
 from tokenmill.formats.tokenizer import BYTE_OF, read_tokenizer, token_bytes
-from tokenmill.reports import data_stats
 from tokenmill.reports.data_stats import DataStats, TokenCounts, count_tokens, read_stats
 
 VOCABULARY = [
@@ -80,11 +76,11 @@ def test_the_longest_document_may_have_any_length() -> None:
 
 
 def test_files_of_both_splits_are_counted(prepared: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(data_stats, "BLOCK", 97)
+    monkeypatch.setattr(token_row, "BLOCK_IDS", 97)
     folder = prepared / "data/tokens"
     tokenizer = read_tokenizer(prepared / "data/tokenizer/tokenizer.json")
     counts = read_stats(folder, tokenizer, report_of(len(DOCUMENTS))).counts
-    ids = np.concatenate([open_tokens(folder, split) for split in SPLITS])
+    ids = np.concatenate([open_tokens(folder, split)[:] for split in SPLITS])
     assert counts.by_id.tolist() == [
         Counter(ids.tolist())[token] for token in range(tokenizer.vocab_size)
     ]

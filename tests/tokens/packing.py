@@ -1,6 +1,7 @@
 """Packing on this machine, and token files without a text."""
 
 import contextlib
+import shutil
 from collections.abc import Callable, Iterator, Mapping
 from hashlib import sha256
 from pathlib import Path
@@ -10,6 +11,7 @@ from unittest.mock import patch
 import numpy as np
 
 from tokenmill.executor import ThreadExecutor
+from tokenmill.formats.token_blocks import compressed_blocks, write_blocks
 from tokenmill.formats.token_file import (
     DTYPE,
     PackedShard,
@@ -17,6 +19,9 @@ from tokenmill.formats.token_file import (
     SourceRun,
     Split,
     TokenMetadata,
+    compressed_file,
+    packed_dtype,
+    read_metadata,
     token_file,
     write_metadata,
 )
@@ -76,6 +81,7 @@ def index_here(
     *,
     max_tokens: int = 10**9,
     part_bytes: int = index_module.PART_BYTES,
+    compressed: bool = False,
 ) -> Path:
     """Pack, unpack and index a corpus; the tokens lie in `folder`/tokens.
 
@@ -83,7 +89,7 @@ def index_here(
         The folder of the index.
     """
     pack_here(clean, tokenizer_file, folder / "packed", split)
-    unpack(folder / "packed", folder / "tokens")
+    unpack(folder / "packed", folder / "tokens", compressed=compressed)
     with patch.object(index_module, "PART_BYTES", part_bytes):
         index_module.build_index(
             clean=clean,
@@ -137,3 +143,14 @@ def write_tokens(
         shards.append(shard_of(number, **parts))
     facts = {"eot_id": 0, "tokenizer_type": "char", "tokenizer_sha256": "0" * 64} | tokenizer
     write_metadata(folder, TokenMetadata.of(shards, **facts))
+
+
+def compressed_copy(tokens: Path, folder: Path) -> Path:
+    """The same tokens in another folder, as `unpack` leaves them if it shall compress."""
+    shutil.copytree(tokens, folder)
+    plain = token_file(folder, "train")
+    dtype = packed_dtype(read_metadata(folder).vocab_size)
+    with compressed_file(folder).open("wb") as file:
+        write_blocks(file, compressed_blocks(np.fromfile(plain, DTYPE), dtype))
+    plain.unlink()
+    return folder

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from pydantic import ValidationError
 
@@ -55,14 +56,23 @@ module.build_index(
 def test_the_same_tokens_give_the_same_files(
     split: TokenizeParams, prose: Path, bpe_file: Path, tmp_path: Path
 ) -> None:
+    """Also if they are compressed."""
     folders = [
-        index_here(tmp_path / name, prose, bpe_file, split, part_bytes=PART_BYTES)
-        for name in ("one", "two")
+        index_here(
+            tmp_path / str(compressed),
+            prose,
+            bpe_file,
+            split,
+            part_bytes=PART_BYTES,
+            compressed=compressed,
+        )
+        for compressed in (False, True)
     ]
     assert contents(folders[0]) == contents(folders[1])
-    found = open_index(folders[0], tmp_path / "one/tokens")
-    assert len(found.places) > 1
-    assert found.metadata.documents == len(found.documents)
+    plain, compressed = (open_index(one, one.parent / "tokens") for one in folders)
+    assert np.array_equal(plain.tokens, compressed.tokens)
+    assert len(plain.places) > 1
+    assert plain.metadata.documents == len(plain.documents)
 
 
 @pytest.fixture(scope="module")

@@ -24,13 +24,8 @@ from tokenmill.core.errors import UserError
 from tokenmill.formats import shards
 from tokenmill.formats.chat import plain, render_chat
 from tokenmill.formats.store import ShardFile
-from tokenmill.formats.token_file import (
-    SPLITS,
-    Split,
-    TokenMetadata,
-    open_tokens,
-    packed_dtype,
-)
+from tokenmill.formats.token_file import SPLITS, Split, TokenMetadata, packed_dtype
+from tokenmill.formats.token_row import open_tokens
 from tokenmill.formats.tokenizer import END_OF_TEXT, RECORD, read_tokenizer
 from tokenmill.tokens import corpus as corpus_module
 from tokenmill.tokens import encoder

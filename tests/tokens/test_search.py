@@ -18,6 +18,7 @@ from tests.tokens.packing import index_here
 from tokenmill.formats.chat import render_chat
 from tokenmill.formats.token_index import open_index
 from tokenmill.formats.tokenizer import read_tokenizer
+from tokenmill.tokens import index as index_module
 from tokenmill.tokens import overlap as overlap_module
 from tokenmill.tokens import search as search_module
 from tokenmill.tokens.overlap import Overlap
@@ -40,12 +41,12 @@ def indexed(
     tokenizer: Path,
     *,
     sources: Sequence[str] = (),
-    **options: int,
+    part_bytes: int = index_module.PART_BYTES,
 ) -> Search:
     """A search of these documents; a last one, which is cut, comes behind them."""
     named = sources or ["a.txt"] * len(texts)
     clean = write_clean(folder / "clean", [*texts, 2 * LAST], sources=[*named, named[-1]])
-    index = index_here(folder, clean, tokenizer, TAIL, **options)
+    index = index_here(folder, clean, tokenizer, TAIL, part_bytes=part_bytes)
     return Search(open_index(index, folder / "tokens"), read_tokenizer(tokenizer))
 
 

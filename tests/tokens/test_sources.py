@@ -9,14 +9,8 @@ import pytest
 
 from tests.tokens.clean_text import PROSE
 from tests.tokens.packing import pack_here
-from tokenmill.formats.token_file import (
-    SPLITS,
-    SourceRun,
-    Split,
-    TokenMetadata,
-    document_ends,
-    open_tokens,
-)
+from tokenmill.formats.token_file import SPLITS, SourceRun, Split, TokenMetadata
+from tokenmill.formats.token_row import document_ends, open_tokens
 from tokenmill.formats.tokenizer import read_tokenizer
 from tokenmill.tokens import corpus as corpus_module
 from tokenmill.tokens import pack as pack_module

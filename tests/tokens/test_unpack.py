@@ -1,15 +1,19 @@
 """Damaged files are not unpacked, and the old tokens stay."""
 
+import errno
 import shutil
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 import zstandard
 
 from tests.folders import contents
 from tests.tokens.packing import pack_here
 from tokenmill.core.errors import UserError
+from tokenmill.formats.token_file import SPLITS, read_metadata
+from tokenmill.formats.token_row import open_tokens
 from tokenmill.tokens import unpack as unpack_module
 from tokenmill.tokens.params import TokenizeParams
 from tokenmill.tokens.unpack import unpack
@@ -96,3 +100,39 @@ def test_output_folder_is_replaced_whole(packed: Path, tokens: Path) -> None:
         "val.bin",
     ]
     assert (tokens / "metadata.json").read_bytes() == (packed / "metadata.json").read_bytes()
+
+
+@pytest.mark.parametrize("block", [100, 10**6])
+def test_compressed_tokens_are_the_same(
+    block: int, packed: Path, tokens: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(unpack_module, "UNPACKED_IDS", block)
+    folder = tmp_path / "compressed"
+    assert unpack(packed, folder, compressed=True) == read_metadata(tokens)
+    assert sorted(path.name for path in folder.iterdir()) == [
+        "metadata.json",
+        "train.zst",
+        "val.bin",
+    ]
+    for split in SPLITS:
+        assert np.array_equal(open_tokens(folder, split)[:], open_tokens(tokens, split)[:])
+
+
+def test_a_damaged_shard_is_not_compressed(packed: Path, tmp_path: Path) -> None:
+    edit(packed / "part-00000.zst", lambda old: compress(content_of(old)[::-1]))
+    with pytest.raises(UserError, match="SHA-256"):
+        unpack(packed, tmp_path / "compressed", compressed=True)
+    assert not list(tmp_path.glob("*compressed*"))
+
+
+def test_a_full_disk_names_the_smaller_form(
+    packed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(unpack_module, "write_metadata", full)
+    with pytest.raises(UserError, match=r"free space.*token_placement to compressed.*dvc repro"):
+        unpack(packed, tmp_path / "tokens")
+    with pytest.raises(UserError, match=r"free space and run `dvc repro`"):
+        unpack(packed, tmp_path / "tokens", compressed=True)

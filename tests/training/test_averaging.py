@@ -14,7 +14,7 @@ from torch import Tensor
 
 from tests.training.test_early_stopping import target_of, weights
 from tests.training.tiny import CPU, digest, model_config, run, train_params, write_tokens
-from tokenmill.formats.token_file import open_tokens
+from tokenmill.formats.token_row import open_tokens
 from tokenmill.model.gpt import GPT, build
 from tokenmill.model.huggingface import load_model
 from tokenmill.model.sequences import WholeText, mean_loss
@@ -63,7 +63,7 @@ def test_the_kept_weights_are_the_average_of_those_before(here: Path, tokens: Pa
 
 def test_the_measured_loss_is_that_of_the_kept_weights(here: Path, tokens: Path):
     outcome = run(tokens, here / "model", epochs=3, **AVERAGED)
-    val = np.concatenate([[0], open_tokens(tokens, "val")]).astype(np.int32)
+    val = np.concatenate([[0], open_tokens(tokens, "val")[:]]).astype(np.int32)
     for row in outcome.state.epochs:
         model = load_model(here / f"model/epoch-{row.epoch}")
         text = WholeText(val, context_length=model.config.context_length, device=CPU.device)

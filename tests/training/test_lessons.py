@@ -14,10 +14,10 @@ import torch
 from tests.training.test_memory import WIDE, small_memory
 from tests.training.tiny import CPU, digest, model_config, run
 from tokenmill.core.errors import UserError
-from tokenmill.formats.token_file import open_tokens
+from tokenmill.formats.token_row import open_tokens
 from tokenmill.model.gpt import build
 from tokenmill.model.manifest import read_manifest
-from tokenmill.model.sequences import Sequences, place_tokens
+from tokenmill.model.sequences import Sequences, place_tokens, sequences_anywhere
 
 
 def test_another_context_length_is_another_run(here: Path, tokens: Path, said: io.StringIO):
@@ -37,6 +37,7 @@ def test_another_context_length_is_another_run(here: Path, tokens: Path, said: i
 def test_int32_tokens_reach_the_loss_as_int64(tokens: Path):
     """The loss crashed on targets of int32."""
     ids, _ = place_tokens(open_tokens(tokens, "train"), "mmap", CPU.device)
+    assert isinstance(ids, torch.Tensor)
     inputs_BT, targets_BT = Sequences(ids, context_length=8, device=CPU.device).gather(np.arange(3))
     assert ids.dtype == torch.int32
     assert (inputs_BT.dtype, targets_BT.dtype) == (torch.int64, torch.int64)
@@ -65,6 +66,7 @@ def test_tokens_that_fit_are_read_from_memory(tokens: Path):
     """Random reads from a memory map were slow, although the file fitted in memory."""
     ids, place = place_tokens(open_tokens(tokens, "train"), "auto", CPU.device)
     assert place == "memory"
+    assert isinstance(ids, torch.Tensor)
     assert not isinstance(ids.numpy().base, np.memmap)
 
 
@@ -77,7 +79,7 @@ def test_a_batch_is_one_operation_whatever_its_size(
     select = torch.index_select
     monkeypatch.setattr(torch, "index_select", lambda *a, **k: calls.append(1) or select(*a, **k))
     ids, _ = place_tokens(open_tokens(tokens, "train"), "memory", CPU.device)
-    Sequences(ids, context_length=8, device=CPU.device).gather(np.arange(sequences))
+    sequences_anywhere(ids, context_length=8, device=CPU.device).gather(np.arange(sequences))
     assert len(calls) == 1
 
 

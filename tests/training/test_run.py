@@ -15,6 +15,7 @@ import pytest
 import safetensors.torch
 import torch
 
+from tests.tokens import packing
 from tests.training.tiny import (
     CONTEXT,
     VOCABULARY,
@@ -88,13 +89,23 @@ def test_another_project_in_the_environment_is_left_alone(
 def test_token_placement_changes_no_byte(here: Path, tokens: Path):
     run(tokens, here / "model", model={"dropout": 0.2})
     expected = digest(here / "model")
+    compressed = packing.compressed_copy(tokens, here / "compressed")
+    checkpoint = {"every_steps": None, "every_seconds": 0.001, "keep": 5}
+    for placement, folder in {"memory": tokens, "compressed": compressed}.items():
+        shutil.rmtree(here / ".resume")
+        runtime = {"token_placement": placement, "checkpoint": checkpoint}
+        run(folder, here / placement, model={"dropout": 0.2}, runtime=runtime)
+        assert digest(here / placement) == expected
+
+
+def test_a_run_goes_on_with_tokens_in_another_form(here: Path, tokens: Path, said: io.StringIO):
+    run(tokens, here / "quiet", epochs=3)
     shutil.rmtree(here / ".resume")
-    runtime = {
-        "token_placement": "memory",
-        "checkpoint": {"every_steps": None, "every_seconds": 0.001, "keep": 5},
-    }
-    run(tokens, here / "again", model={"dropout": 0.2}, runtime=runtime)
-    assert digest(here / "again") == expected
+    run(tokens, here / "model", epochs=2)
+    compressed = packing.compressed_copy(tokens, here / "compressed")
+    run(compressed, here / "model", epochs=3, runtime={"token_placement": "compressed"})
+    assert "continuing from step" in said.getvalue()
+    assert digest(here / "model") == digest(here / "quiet")
 
 
 def test_finished_run_is_not_trained_again(here: Path, tokens: Path, said: io.StringIO):

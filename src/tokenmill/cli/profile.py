@@ -161,7 +161,8 @@ def _profile(params: "AllParams", *, steps: int, trace: Path) -> Profile:
     written."""
     from torch.profiler import ProfilerActivity, profile
 
-    from tokenmill.formats.token_file import open_tokens, read_metadata
+    from tokenmill.formats.token_file import read_metadata
+    from tokenmill.formats.token_row import open_tokens
     from tokenmill.model.config import ModelConfig
     from tokenmill.model.device import choose_compute, configure_process
     from tokenmill.model.sequences import place_tokens

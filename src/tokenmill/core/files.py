@@ -310,13 +310,14 @@ def naming(path: Path, beside: Path | None = None) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def enough_room(path: Path, needed: Callable[[], int]) -> Iterator[None]:
+def enough_room(path: Path, needed: Callable[[], int], *, or_else: str = "") -> Iterator[None]:
     """Within this block, turn a full disk into a sentence that says how much room is needed. An
     error that names a file elsewhere, as in a store, is raised as it is.
 
     Args:
         path: what the block writes, for the sentence.
         needed: about how many bytes that takes in all; called only when the disk is full.
+        or_else: another way out, such as ", or take a larger disk".
     """
     try:
         yield
@@ -326,7 +327,7 @@ def enough_room(path: Path, needed: Callable[[], int]) -> Iterator[None]:
             raise
         raise UserError(
             f"{path}: {os.strerror(error.errno)}; it takes about {needed():,} bytes; "
-            f"{DISK_FULL[error.errno]} and run `dvc repro` again."
+            f"{DISK_FULL[error.errno]}{or_else} and run `dvc repro` again."
         ) from None
 
 

@@ -21,7 +21,7 @@ from tokenmill.doctor import dvc, environment, objects
 from tokenmill.doctor.environment import Check, Finding, Project, ok, problem, warning
 from tokenmill.doctor.limits import is_writable
 from tokenmill.formats.raw_text import holds, raw_text
-from tokenmill.formats.token_file import TokenMetadata, read_metadata
+from tokenmill.formats.token_file import COMPRESSED_SHARE, TokenMetadata, read_metadata
 from tokenmill.model.config import ModelConfig
 from tokenmill.model.device import Compute, choose_compute
 from tokenmill.model.gpt import parameter_count
@@ -262,18 +262,21 @@ def bytes_to_write(
         outdated: names of the stages that will run; None means all.
     """
     if tokens is not None:
-        plain = 4 * (tokens.train.tokens + tokens.val.tokens)
+        train, val = tokens.train.file_bytes, tokens.val.file_bytes
         text = tokens.train.bytes + tokens.val.bytes
     else:
         plain = int(4 * text / BYTES_PER_TOKEN[params.tokenizer.type])
+        val = int(params.tokenize.val_fraction * plain)
+        train = plain - val
+    unpacked = val + (int(COMPRESSED_SHARE * train) if params.runtime.is_compressed else train)
     config = ModelConfig.of(params.model, vocab_size)
     weights = 4 * parameter_count(config)
     work = Workload(config, params.train, tokens=0)
     state = memory(work, sequences=1, precision=torch.float32).optimizer
     parts = {
         "clean text": ("clean", int(PARQUET * text)),
-        "packed tokens": ("tokenize", int(PACKED * plain)),
-        "tokens": ("unpack", plain),
+        "packed tokens": ("tokenize", int(PACKED * (train + val))),
+        "tokens": ("unpack", unpacked),
         "weights of the epochs": ("train", params.train.epochs * weights),
         # Besides those that are kept: the one before the decay, and the one that is being written.
         "checkpoints": ("train", (params.runtime.checkpoint.keep + 2) * (weights + state)),
@@ -308,6 +311,8 @@ def _fits(folder: Path, count: int, parts: dict[str, int], *, is_estimate: bool)
     )
     text = f"{size(count)} to write in {folder.resolve()} ({named}), {size(free)} free"
     fix = "make room, or move the project and its cache to a larger disk (dvc cache dir FOLDER)"
+    if largest[0] == "tokens":
+        fix += ", or set runtime.token_placement to compressed"
     if largest[0] in ("checkpoints", "weights of the epochs"):
         fix = (
             "make room, or train a smaller model or fewer epochs, "

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tokenmill.formats.measured import MeasuredText
-from tokenmill.formats.token_file import SourceRun, document_ends
+from tokenmill.formats.token_file import SourceRun
+from tokenmill.formats.token_row import document_ends
 from tokenmill.formats.tokenizer import TextTokenizer, token_lengths
 from tokenmill.languages import LANGUAGE_CHARS, detect_languages
 

@@ -31,7 +31,7 @@ from tokenmill.formats.chat import (
     readable,
 )
 from tokenmill.formats.raw_text import Objects, Raw, open_file, version_of
-from tokenmill.formats.token_file import document_ends, open_tokens
+from tokenmill.formats.token_row import document_ends, open_tokens
 from tokenmill.formats.tokenizer import TextTokenizer, token_bytes
 
 MOST_BYTES = 1 << 16
@@ -272,7 +272,7 @@ def openings(
     """At most MOST_OPENINGS prompts, evenly spread over the validation text in `tokens` and always
     the same. Each has as its truth what follows in the document, as far as the model may write."""
     found = []
-    ids = open_tokens(tokens, "val")
+    ids = open_tokens(tokens, "val")[:]
     spelled = token_bytes(tokenizer)
     sizes = np.array([len(token) for token in spelled])
     for mark, token in tokenizer.turn_ids.items():

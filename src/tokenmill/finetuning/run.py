@@ -19,7 +19,8 @@ from tokenmill.finetuning.chats import ChatSplit, read_chats
 from tokenmill.finetuning.params import FinetuneParams
 from tokenmill.formats.measured import evenly_spread
 from tokenmill.formats.records import checked
-from tokenmill.formats.token_file import open_tokens, read_metadata
+from tokenmill.formats.token_file import read_metadata
+from tokenmill.formats.token_row import open_tokens
 from tokenmill.formats.tokenizer import read_tokenizer
 from tokenmill.model.config import LoraParams
 from tokenmill.model.gpt import GPT

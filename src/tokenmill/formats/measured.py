@@ -9,14 +9,8 @@ from pathlib import Path
 
 import numpy as np
 
-from tokenmill.formats.token_file import (
-    DTYPE,
-    Split,
-    check_tokenizer,
-    document_ends,
-    open_tokens,
-    read_metadata,
-)
+from tokenmill.formats.token_file import DTYPE, Split, check_tokenizer, read_metadata
+from tokenmill.formats.token_row import document_ends, open_tokens
 
 
 @dataclass(frozen=True)
@@ -46,7 +40,7 @@ def measured_text(
     """
     metadata = read_metadata(tokens)
     whole = metadata.split(split)
-    ids = open_tokens(tokens, split)
+    ids = open_tokens(tokens, split)[:]
     first = np.array([metadata.eot_id], DTYPE)
     if at_most is None or whole.bytes <= at_most:
         everything = np.arange(whole.documents, dtype=np.int64)

@@ -10,7 +10,7 @@ refuse a file that does not match it.
 
 import hashlib
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self, TypeAlias
 
@@ -20,7 +20,6 @@ from pydantic import Field, model_validator
 from tokenmill.core import files
 from tokenmill.core.errors import UserError
 from tokenmill.core.params import Section
-from tokenmill.core.paths import way_out
 from tokenmill.formats.records import read_record
 
 METADATA_FILE = "metadata.json"
@@ -36,11 +35,8 @@ vocabulary, and most readers expect it."""
 NARROW_DTYPE = "<u2"
 """The type of packed ids, if the vocabulary has no larger ones than it can hold."""
 
-SEARCHED_IDS = 1 << 24
-"""Ids that are searched for the ends of documents at a time."""
-
-BLOCK_IDS = 1 << 18
-"""Ids that are read, compared and hashed at a time; so many are in a processor's cache."""
+COMPRESSED_SHARE = 0.4
+"""About the most bytes that a byte of a .bin takes in compressed blocks."""
 
 TokenizerType: TypeAlias = Literal["bpe", "char"]
 Split: TypeAlias = Literal["train", "val"]
@@ -200,11 +196,6 @@ def _sum(runs: Sequence[SourceRun]) -> SourceRun:
     return SourceRun(source=runs[0].source, **sums)
 
 
-def packed_dtype(vocab_size: int) -> str:
-    """The type of packed ids: uint16 where that is large enough, else as in the .bin."""
-    return NARROW_DTYPE if vocab_size <= 1 << 16 else DTYPE
-
-
 def too_short(train_tokens: int, context_length: int) -> str | None:
     """An error message if there are too few tokens to train on for one sequence of this length;
     otherwise None."""
@@ -217,9 +208,35 @@ def too_short(train_tokens: int, context_length: int) -> str | None:
     )
 
 
+class PlacementParams(Section, extra="ignore"):
+    """In which form the tokens are unpacked, and where they are kept."""
+
+    token_placement: Literal["auto", "device", "memory", "mmap", "compressed"]
+    """Where the training tokens are kept: in the device's memory, in main memory, or in a memory
+    map of their file. `auto`: the first of these with enough room. `compressed`: for tokens that do
+    not fit the disk, `unpack` writes them in compressed blocks, about a third of the .bin, and
+    training decompresses the blocks that a batch needs. The sequences are the same. After a change
+    from or to `compressed`, type `dvc repro -f unpack`."""
+
+    @property
+    def is_compressed(self) -> bool:
+        """Whether `unpack` writes compressed blocks."""
+        return self.token_placement == "compressed"  # noqa: S105 (no password)
+
+
 def token_file(folder: Path, split: Split) -> Path:
     """The path of a split's tokens."""
     return folder / f"{split}.bin"
+
+
+def compressed_file(folder: Path) -> Path:
+    """The path of the training tokens if they are in compressed blocks, in place of their .bin."""
+    return folder / "train.zst"
+
+
+def packed_dtype(vocab_size: int) -> str:
+    """The type of packed ids: uint16 where that is large enough, else as in the .bin."""
+    return NARROW_DTYPE if vocab_size <= 1 << 16 else DTYPE
 
 
 def write_metadata(folder: Path, metadata: Section) -> None:
@@ -245,77 +262,3 @@ def check_tokenizer(folder: Path, tokenizer_file: Path, sha256: str) -> None:
             f"{tokenizer_file} did not make the tokens in {folder}; `dvc repro tokenize unpack` "
             "makes them again."
         )
-
-
-def open_tokens(folder: Path, split: Split) -> np.memmap:
-    """Map the tokens of a split, read-only: one row of ids, each document followed by end-of-text.
-
-    The whole file is read once and compared with the metadata: size, SHA-256 and ids (a second for
-    a gigabyte).
-
-    Args:
-        folder: what `unpack` wrote, `data/tokens`.
-        split: `train` or `val`.
-
-    Example:
-        >>> tokens = open_tokens(Path("data/tokens"), "train")
-        >>> sequence = torch.from_numpy(tokens[start : start + context_length + 1].astype(np.int64))
-    """
-    metadata = read_metadata(folder)
-    path = token_file(folder, split)
-    if not path.is_file():
-        raise UserError(f"{path} is missing; run `dvc repro unpack`.")
-    tokens = map_numbers(path, DTYPE, metadata.split(split).tokens)
-    start = 0
-    for part in (shard.part(split) for shard in metadata.shards):
-        check_numbers(path, tokens[start : start + part.tokens], part.sha256, metadata.vocab_size)
-        start += part.tokens
-    return tokens
-
-
-def document_ends(ids: np.ndarray, eot_id: int) -> np.ndarray:
-    """The position behind the end-of-text of each document; (documents,) int64."""
-    found = [
-        np.flatnonzero(ids[start : start + SEARCHED_IDS] == eot_id) + start
-        for start in range(0, len(ids), SEARCHED_IDS)
-    ]
-    return np.concatenate(found) + 1
-
-
-def map_numbers(path: Path, dtype: str, length: int) -> np.memmap:
-    """Map a file of so many numbers, read-only.
-
-    Raises:
-        UserError: it has another size.
-    """
-    size = path.stat().st_size
-    if size != length * np.dtype(dtype).itemsize:
-        raise _mismatch(path, f"has {size:,} bytes, not {length:,} numbers of type {dtype}")
-    return np.memmap(path, dtype=dtype, mode="r")
-
-
-def check_numbers(path: Path, numbers: np.ndarray, sha256: str, bound: int) -> None:
-    """Read numbers of a mapped file once, and compare them with what its metadata says.
-
-    Raises:
-        UserError: their SHA-256 is another one, or one is not from 0 to `bound` - 1.
-    """
-    found = hashlib.sha256()
-    least, most = 0, 0
-    for block in _blocks(numbers):
-        found.update(block.data)
-        least, most = min(least, int(block.min())), max(most, int(block.max()))
-    if found.hexdigest() != sha256:
-        raise _mismatch(path, "does not match the SHA-256 in metadata.json")
-    if least < 0 or most >= bound:
-        raise _mismatch(path, f"has numbers outside 0 … {bound - 1}")
-
-
-def _blocks(numbers: np.ndarray) -> Iterator[np.ndarray]:
-    """The numbers in blocks of BLOCK_IDS that are read once."""
-    for start in range(0, len(numbers), BLOCK_IDS):
-        yield np.array(numbers[start : start + BLOCK_IDS])
-
-
-def _mismatch(path: Path, what: str) -> UserError:
-    return UserError(f"{path} {what}; {way_out(path)}.")

@@ -24,16 +24,8 @@ from tokenmill.core.errors import UserError
 from tokenmill.core.params import Section
 from tokenmill.core.paths import way_out
 from tokenmill.formats.records import read_record
-from tokenmill.formats.token_file import (
-    METADATA_FILE,
-    Count,
-    Sha256,
-    Size,
-    check_numbers,
-    map_numbers,
-    open_tokens,
-    read_metadata,
-)
+from tokenmill.formats.token_file import METADATA_FILE, Count, Sha256, Size, read_metadata
+from tokenmill.formats.token_row import check_numbers, map_numbers, open_tokens, read_blocks
 
 INDEX_FORMAT: Literal[1] = 1
 """The version of the format. It is raised when the same tokens would give other files. Readers
@@ -174,7 +166,7 @@ def open_index(folder: Path, tokens: Path) -> TokenIndex:
         )
     return TokenIndex(
         metadata=metadata,
-        tokens=np.asarray(open_tokens(tokens, "train")),
+        tokens=np.asarray(open_tokens(tokens, "train")[:]),
         places=[
             _open_array(folder / part.name, PLACE_DTYPE, part.places, part.sha256, part.tokens)
             for part in metadata.parts
@@ -196,5 +188,5 @@ def _open_array(path: Path, dtype: str, length: int, sha256: str, bound: int) ->
     if not length:  # an empty file cannot be mapped
         return np.empty(0, dtype)
     numbers = map_numbers(path, dtype, length)
-    check_numbers(path, numbers, sha256, bound)
+    check_numbers(path, read_blocks(numbers), sha256, bound)
     return np.asarray(numbers)

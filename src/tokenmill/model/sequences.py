@@ -18,6 +18,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from tokenmill.core.errors import UserError
+from tokenmill.formats.token_blocks import CompressedTokens
+from tokenmill.formats.token_row import Tokens
 from tokenmill.model.device import Compute, is_out_of_memory
 from tokenmill.model.gpt import GPT
 from tokenmill.model.ops import IGNORED, LOGITS_AT_A_TIME
@@ -74,18 +77,49 @@ class Sequences:
         If there are fewer than `at_least`, the last one is repeated to fill up, with targets of
         `IGNORED`.
         """
-        rows_NW = self._rows_NW
         given = len(index_B)
         index = torch.as_tensor(index_B)
         if given < at_least:
             index = torch.cat([index, index[-1:].expand(at_least - given)])
-        index = _to_device(index, rows_NW.device)
-        ids_BW = _to_device(torch.index_select(rows_NW, 0, index), self._device)
+        ids_BW = _to_device(self._rows(index), self._device)
         inputs_BT = ids_BW[:, :-1].long()
         targets_BT = ids_BW[:, 1:].long()
         if given < at_least:
             targets_BT[given:] = IGNORED
         return inputs_BT, targets_BT
+
+    def _rows(self, index_B: Tensor) -> Tensor:
+        """The ids of these sequences; (B, W) integers, where the tokens are."""
+        rows_NW = self._rows_NW
+        return torch.index_select(rows_NW, 0, _to_device(index_B, rows_NW.device))
+
+
+class CompressedSequences(Sequences):
+    """The sequences that begin at each of the tokens in a compressed file."""
+
+    def __init__(self, tokens: CompressedTokens, *, context_length: int, device: torch.device):
+        """Cut them out of `tokens`, at least `context_length` + 1; see `Sequences`."""
+        self.count = len(tokens) - context_length
+        self._tokens = tokens
+        self._width = context_length + 1
+        self._device = device
+
+    def _rows(self, index_B: Tensor) -> Tensor:
+        return torch.from_numpy(self._tokens.windows(index_B.numpy(), self._width))
+
+
+def sequences_anywhere(
+    tokens: Tensor | CompressedTokens, *, context_length: int, device: torch.device
+) -> Sequences:
+    """The sequences that begin at each token: the number of one is that of its first token.
+
+    Args:
+        tokens: as `place_tokens` gives them.
+    """
+    cut = {"context_length": context_length, "device": device}
+    if isinstance(tokens, CompressedTokens):
+        return CompressedSequences(tokens, **cut)
+    return Sequences(tokens, every=1, **cut)
 
 
 class WholeText(Sequences):
@@ -168,31 +202,41 @@ def _to_device(tensor: Tensor, device: torch.device) -> Tensor:
 
 
 def place_tokens(
-    tokens: np.ndarray, placement: str, device: torch.device, *, processes: int = 1
-) -> tuple[Tensor, str]:
-    """Tokens as a tensor where `runtime.token_placement` puts them, and the name of that place.
+    tokens: Tokens, placement: str, device: torch.device, *, processes: int = 1
+) -> tuple[Tensor | CompressedTokens, str]:
+    """Tokens where `runtime.token_placement` puts them, and the name of that place.
 
     Args:
-        tokens: a read-only memory map of int32.
-        placement: `device`, `memory`, `mmap`, or `auto` for the fastest of them that has room.
+        tokens: as `open_tokens` gives them.
+        placement: `device`, `memory`, `mmap`, `compressed`, or `auto` for the fastest that has
+            room.
         device: the device of the model.
         processes: how many processes of this machine do the same.
+
+    Raises:
+        UserError: `mmap` or `compressed` is not the form in which `unpack` wrote the tokens.
     """
-    place = placement if placement != "auto" else _fastest_place(tokens.nbytes, device, processes)
-    if place == "mmap":
-        return _as_tensor(tokens), place
-    tensor = _as_tensor(np.array(tokens))
-    return (tensor.to(device), place) if place == "device" else (tensor, place)
+    on_disk = "compressed" if isinstance(tokens, CompressedTokens) else "mmap"
+    size = len(tokens) * torch.int32.itemsize
+    place = _fastest_place(size, device, processes) if placement == "auto" else placement
+    place = place or on_disk
+    if place in ("device", "memory"):
+        read = tokens[:] if isinstance(tokens, CompressedTokens) else np.array(tokens)
+        return (_as_tensor(read).to(device) if place == "device" else _as_tensor(read)), place
+    if place != on_disk:
+        raise UserError(
+            f"runtime.token_placement is {place}, but `unpack` left the training tokens for "
+            f"{on_disk}; type `dvc repro -f unpack`, or set it to {on_disk}."
+        )
+    return (tokens if isinstance(tokens, CompressedTokens) else _as_tensor(tokens)), place
 
 
-def _fastest_place(size: int, device: torch.device, processes: int) -> str:
+def _fastest_place(size: int, device: torch.device, processes: int) -> str | None:
+    """The fastest memory that has room for so many bytes; None if none has."""
     if device.type == "cuda" and size < MAX_GPU_SHARE * torch.cuda.mem_get_info(device)[0]:
         return "device"
-    return (
-        "memory"
-        if size < MAX_MEMORY_SHARE * psutil.virtual_memory().available / processes
-        else "mmap"
-    )
+    free = psutil.virtual_memory().available / processes
+    return "memory" if size < MAX_MEMORY_SHARE * free else None
 
 
 def _as_tensor(tokens: np.ndarray) -> Tensor:

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from tokenmill.core.errors import UserError
+from tokenmill.formats.token_blocks import CompressedTokens
 from tokenmill.model.config import ModelConfig
 from tokenmill.model.device import (
     Compute,
@@ -21,7 +22,7 @@ from tokenmill.model.device import (
     is_out_of_memory,
 )
 from tokenmill.model.gpt import build
-from tokenmill.model.sequences import Sequences
+from tokenmill.model.sequences import sequences_anywhere
 from tokenmill.training.compile import (
     STEPS_TO_RECORD,
     Compilation,
@@ -69,7 +70,7 @@ class StepBenchmark:
 
     def __init__(
         self,
-        ids: Tensor,
+        ids: Tensor | CompressedTokens,
         work: Workload,
         compute: Compute,
         compilation: Compilation,
@@ -108,7 +109,7 @@ class StepBenchmark:
             train_step,
             forward,
             self._optimizer,
-            Sequences(ids, context_length=length, device=compute.device, every=1),
+            sequences_anywhere(ids, context_length=length, device=compute.device),
             micro_batch=MicroBatch(self.micro_batch),
             compute=compute,
         )

@@ -17,13 +17,7 @@ from tokenmill.display import Progress
 from tokenmill.executor import ThreadExecutor
 from tokenmill.formats import shards
 from tokenmill.formats.store import ShardFile
-from tokenmill.formats.token_file import (
-    check_tokenizer,
-    document_ends,
-    open_tokens,
-    read_metadata,
-    write_metadata,
-)
+from tokenmill.formats.token_file import check_tokenizer, read_metadata, write_metadata
 from tokenmill.formats.token_index import (
     DOCUMENT_DTYPE,
     DOCUMENTS_FILE,
@@ -34,6 +28,7 @@ from tokenmill.formats.token_index import (
     Source,
     SuffixArray,
 )
+from tokenmill.formats.token_row import Tokens, document_ends, open_tokens
 from tokenmill.formats.tokenizer import read_tokenizer
 from tokenmill.tokens.corpus import (
     SplitRule,
@@ -72,7 +67,7 @@ def build_index(
         max_tokens: of a longer text no suffix array is made.
     """
     metadata = read_metadata(tokens)
-    ids = np.asarray(open_tokens(tokens, "train"))
+    ids = open_tokens(tokens, "train")
     tokenizer = read_tokenizer(tokenizer_file)
     check_tokenizer(tokens, tokenizer_file, tokenizer.sha256)
     text = _TrainingText(ids, Words.of(tokenizer), width=2 if metadata.vocab_size <= 1 << 16 else 4)
@@ -105,7 +100,7 @@ def build_index(
 class _TrainingText:
     """The training text of which suffix arrays are made."""
 
-    ids: np.ndarray
+    ids: Tokens
     words: Words
     width: int
     """Bytes that hold an id."""
@@ -144,12 +139,12 @@ class _TrainingText:
         found = np.empty(stop - start, dtype=np.bool_)
         for first in range(start, stop, BLOCK):
             last = min(first + BLOCK, stop)
-            before = int(self.ids[first - 1]) if first else None
+            before = int(self.ids[first - 1 : first][0]) if first else None
             found[first - start : last - start] = self.words.starts(self.ids[first:last], before)
         return found
 
 
-def _write_documents(folder: Path, ids: np.ndarray, eot_id: int) -> dict[str, Any]:
+def _write_documents(folder: Path, ids: Tokens, eot_id: int) -> dict[str, Any]:
     """Write the first token of each document, and describe the file."""
     firsts = np.append(0, document_ends(ids, eot_id)[:-1]).astype(DOCUMENT_DTYPE)
     (folder / DOCUMENTS_FILE).write_bytes(firsts.data)

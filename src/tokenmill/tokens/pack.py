@@ -33,9 +33,8 @@ from tokenmill.formats import shards
 from tokenmill.formats.chat_columns import mark_count, text_bytes
 from tokenmill.formats.records import read_record
 from tokenmill.formats.store import Manifest, ShardFile, Store, write_manifest
+from tokenmill.formats.token_blocks import compressor
 from tokenmill.formats.token_file import (
-    DTYPE,
-    NARROW_DTYPE,
     SPLITS,
     TOKEN_FORMAT,
     PackedShard,
@@ -65,13 +64,6 @@ BATCH_BYTES = 4 << 20
 CHECKED_CHARS = 1 << 20
 """The number of characters of this corpus on which the fast encoder must agree with the
 reference."""
-
-ZSTD_LEVEL = 3
-"""The compression level of zstd. English text becomes 30 % of its .bin, at 300 MB/s of the .bin."""
-
-ZSTD_MIN_MATCH = {NARROW_DTYPE: 4, DTYPE: 7}
-"""The shortest repetition, in bytes, that zstd refers to. Below two tokens, a reference takes more
-room than writing them again."""
 
 
 def pack(
@@ -419,14 +411,3 @@ class _SourceCount:
     documents: int = 0
     tokens: int = 0
     bytes: int = 0
-
-
-def compressor(dtype: str) -> zstandard.ZstdCompressor:
-    """The compressor of ids of this type: zstd with a checksum."""
-    parameters = zstandard.ZstdCompressionParameters.from_level(
-        ZSTD_LEVEL,
-        min_match=ZSTD_MIN_MATCH[dtype],
-        write_checksum=True,
-        write_content_size=False,
-    )
-    return zstandard.ZstdCompressor(compression_params=parameters)

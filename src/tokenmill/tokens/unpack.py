@@ -1,12 +1,14 @@
 """Packed shards back to plain token files that training can map, verified; it takes seconds.
 
 Each shard is unpacked by itself, into its place in the .bin of either split. What is in a store is
-fetched then, so the disk holds one such shard for each thread.
+fetched then, so the disk holds one such shard for each thread. Where the training tokens do not fit
+the disk, they are compressed again, in blocks that can be read one by one.
 """
 
 import hashlib
 import io
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Collection, Generator, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -21,12 +23,16 @@ from tokenmill.core.paths import way_out
 from tokenmill.display import Progress
 from tokenmill.executor import ThreadExecutor
 from tokenmill.formats.store import Manifest, ShardFile, read_manifest
+from tokenmill.formats.token_blocks import Block, compressed_blocks, write_blocks
 from tokenmill.formats.token_file import (
+    COMPRESSED_SHARE,
     DTYPE,
     SPLITS,
     PackedShard,
     Part,
+    Split,
     TokenMetadata,
+    compressed_file,
     packed_dtype,
     read_metadata,
     token_file,
@@ -38,25 +44,50 @@ UNPACKED_IDS = 1 << 18
 one."""
 
 
-def unpack(packed: Path, out: Path) -> TokenMetadata:
+COMPRESS = ", or set runtime.token_placement to compressed (about a third of that),"
+"""What else helps against a full disk."""
+
+
+def unpack(packed: Path, out: Path, *, compressed: bool = False) -> TokenMetadata:
     """Write out/train.bin, out/val.bin and out/metadata.json. The folder `out` is replaced whole,
-    or stays as it was."""
+    or stays as it was.
+
+    Args:
+        packed: what `tokenize` wrote.
+        out: the folder to write.
+        compressed: write out/train.zst, which has compressed blocks, instead of out/train.bin.
+    """
     metadata = read_metadata(packed)
     manifest = read_manifest(packed)
     total = metadata.train.file_bytes + metadata.val.file_bytes
+    saved = int((1 - COMPRESSED_SHARE) * metadata.train.file_bytes) if compressed else 0
     with (
-        files.enough_room(out, lambda: total),
+        files.enough_room(out, lambda: total - saved, or_else="" if compressed else COMPRESS),
         files.write_directory(out) as folder,
         Progress("unpack", total) as progress,
         ThreadExecutor() as executor,
     ):
-        for split in SPLITS:
+        plain: tuple[Split, ...] = ("val",) if compressed else SPLITS
+        for split in plain:
             token_file(folder, split).touch()
-        work = partial(_unpack_shard, folder=folder, dtype=packed_dtype(metadata.vocab_size))
-        for size in executor.map(work, _places(metadata, packed, manifest)):
-            progress.advance(size)
+        dtype = packed_dtype(metadata.vocab_size)
+        work = partial(_unpack_shard, folder=folder, dtype=dtype, plain=plain)
+        blocks = _blocks(executor.map(work, _places(metadata, packed, manifest)), progress)
+        if compressed:
+            with compressed_file(folder).open("wb") as file:
+                write_blocks(file, blocks)
+        else:
+            deque(blocks, maxlen=0)  # there are none: the tasks write to the .bin
         write_metadata(folder, metadata)
     return metadata
+
+
+def _blocks(
+    unpacked: Iterable[tuple[int, list[Block]]], progress: Progress
+) -> Generator[Block, None, None]:
+    for size, blocks in unpacked:
+        progress.advance(size)
+        yield from blocks
 
 
 @dataclass(frozen=True)
@@ -77,14 +108,17 @@ def _places(metadata: TokenMetadata, packed: Path, manifest: Manifest | None) ->
         starts = (starts[0] + shard.train.tokens, starts[1] + shard.val.tokens)
 
 
-def _unpack_shard(place: Place, *, folder: Path, dtype: str) -> int:
+def _unpack_shard(
+    place: Place, *, folder: Path, dtype: str, plain: Collection[Split]
+) -> tuple[int, list[Block]]:
     """Decompress a shard into its places. Any size or hash but the expected one is refused.
 
     Returns:
-        The number of bytes written.
+        The bytes of its ids as int32; in blocks, those of the split that is not among `plain`.
     """
     source = place.file.path
     parts = [place.shard.part(split) for split in SPLITS]
+    blocks: list[Block] = []
     try:
         with (
             place.file.local() as path,
@@ -93,7 +127,11 @@ def _unpack_shard(place: Place, *, folder: Path, dtype: str) -> int:
             io.BufferedReader(stream) as content,
         ):
             for split, part, start in zip(SPLITS, parts, place.starts, strict=True):
-                _unpack_part(content, part, token_file(folder, split), start, dtype)
+                found = _ids(content, part, dtype)
+                if split in plain:
+                    _write(found, token_file(folder, split), start)
+                else:
+                    blocks = [block for ids in found for block in compressed_blocks(ids, dtype)]
             if content.read(1):
                 raise ValueError("holds more than the tokens that metadata.json records")
     except FileNotFoundError:
@@ -102,30 +140,36 @@ def _unpack_shard(place: Place, *, folder: Path, dtype: str) -> int:
         raise _damaged(source, f"cannot be decompressed ({error})") from None
     except ValueError as error:
         raise _damaged(source, str(error)) from None
-    return sum(part.tokens for part in parts) * np.dtype(DTYPE).itemsize
+    return sum(part.tokens for part in parts) * np.dtype(DTYPE).itemsize, blocks
 
 
-def _unpack_part(content: IO[bytes], part: Part, target: Path, start: int, dtype: str) -> None:
-    """Write the next ids of a shard into its place in a .bin, as int32.
+def _ids(content: IO[bytes], part: Part, dtype: str) -> Iterator[np.ndarray]:
+    """The next ids of a shard, in arrays of int32.
 
     Raises:
-        ValueError: they are fewer than the part has, or others.
+        ValueError: at the end, if they are fewer than the part has, or others.
     """
     width = np.dtype(dtype).itemsize
     sha256 = hashlib.sha256()
     left = part.tokens
-    with target.open("r+b") as file:
-        file.seek(start * np.dtype(DTYPE).itemsize)
-        while left:
-            block = content.read(min(left, UNPACKED_IDS) * width)
-            if len(block) < min(left, UNPACKED_IDS) * width:
-                raise ValueError("holds fewer than the tokens that metadata.json records")
-            ids = np.frombuffer(block, dtype=dtype).astype(DTYPE)
-            sha256.update(ids.data)
-            file.write(ids.data)
-            left -= len(ids)
+    while left:
+        block = content.read(min(left, UNPACKED_IDS) * width)
+        if len(block) < min(left, UNPACKED_IDS) * width:
+            raise ValueError("holds fewer than the tokens that metadata.json records")
+        ids = np.frombuffer(block, dtype=dtype).astype(DTYPE)
+        sha256.update(ids.data)
+        yield ids
+        left -= len(ids)
     if sha256.hexdigest() != part.sha256:
         raise ValueError("does not hold the tokens that metadata.json records (SHA-256)")
+
+
+def _write(found: Iterable[np.ndarray], target: Path, start: int) -> None:
+    """Write ids into their place in a .bin."""
+    with target.open("r+b") as file:
+        file.seek(start * np.dtype(DTYPE).itemsize)
+        for ids in found:
+            file.write(ids.data)
 
 
 def _damaged(source: Path, what: str) -> UserError:

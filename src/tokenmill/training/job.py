@@ -10,13 +10,8 @@ from tokenmill.core.errors import UserError
 from tokenmill.core.files import sha256_of
 from tokenmill.core.paths import TOKENIZER
 from tokenmill.formats.measured import measured_text
-from tokenmill.formats.token_file import (
-    SPLITS,
-    TokenMetadata,
-    open_tokens,
-    read_metadata,
-    too_short,
-)
+from tokenmill.formats.token_file import SPLITS, TokenMetadata, read_metadata, too_short
+from tokenmill.formats.token_row import open_tokens
 from tokenmill.model.config import ModelConfig, ModelParams
 from tokenmill.model.device import Compute
 from tokenmill.model.gpt import GPT, build, parameter_count
@@ -29,7 +24,7 @@ from tokenmill.model.manifest import (
     TrainedWith,
     read_config,
 )
-from tokenmill.model.sequences import Sequences, WholeText, place_tokens
+from tokenmill.model.sequences import Sequences, WholeText, place_tokens, sequences_anywhere
 from tokenmill.training.checkpoint import fingerprint
 from tokenmill.training.distributed import Group
 from tokenmill.training.params import RuntimeParams, TrainParams
@@ -159,7 +154,7 @@ def _open_tokens(
     measured = measured_text(tokens, "val", tokenizer_file, at_most=measured_bytes)
     cut = {"context_length": context_length, "device": compute.device}
     return Data(
-        train=Sequences(train_ids, every=1, **cut),
+        train=sequences_anywhere(train_ids, **cut),
         val=WholeText(measured.ids, **cut),
         val_bytes=measured.bytes,
         place=place,

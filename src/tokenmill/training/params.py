@@ -10,6 +10,7 @@ from pydantic_core import PydanticCustomError
 
 from tokenmill.core.params import DeviceParams, Epochs, Section, SharedPlace, StartParams
 from tokenmill.costs import CostParams
+from tokenmill.formats.token_file import PlacementParams
 from tokenmill.model.config import ModelParams
 
 
@@ -266,13 +267,9 @@ class CheckpointParams(Section):
 CompileChoice = Literal["auto", "on", "off", "reduce-overhead"]
 
 
-class RuntimeParams(DeviceParams, extra="ignore"):
+class RuntimeParams(PlacementParams, DeviceParams, extra="ignore"):
     """The parameters of `runtime` that training and evaluation read. The data stages read the
     others."""
-
-    token_placement: Literal["auto", "device", "memory", "mmap"]
-    """Where the training tokens are kept: in the device's memory, in main memory, or in a memory
-    map of their file. `auto`: the first of these with enough room."""
 
     compile: CompileChoice
     """`torch.compile`. `auto`: on for CUDA if the run takes at least 4,000 TFLOP or 20,000 steps,

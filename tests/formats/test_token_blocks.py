@@ -1,0 +1,140 @@
+"""Ids in compressed blocks are read as from an array, whichever of them; a damaged file is a
+sentence."""
+
+import struct
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import zstandard
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tokenmill.core.errors import UserError
+from tokenmill.formats import token_blocks as module
+from tokenmill.formats.token_blocks import (
+    BLOCK_IDS,
+    CompressedTokens,
+    compressed_blocks,
+    write_blocks,
+)
+
+DTYPES = ["<u2", "<i4"]
+
+
+def ids_of(count: int) -> np.ndarray:
+    return np.random.default_rng(count).integers(1 << 16, size=count, dtype=np.int32)
+
+
+def written(
+    path: Path, ids: np.ndarray, dtype: str, cuts: tuple[int, ...] = ()
+) -> CompressedTokens:
+    """The ids in a file, compressed in parts that end at `cuts`, as those of shards are."""
+    with path.open("wb") as file:
+        parts = np.split(ids, cuts)
+        write_blocks(file, (block for part in parts for block in compressed_blocks(part, dtype)))
+    return CompressedTokens(path, dtype, len(ids))
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("blocks")
+
+
+@given(data=st.data())
+def test_any_part_is_that_of_the_array(files: Path, data: st.DataObject) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "BLOCK_IDS", data.draw(st.integers(1, 9), "ids of a block"))
+        patch.setattr(module, "READ_IDS", data.draw(st.integers(1, 30), "ids read at a time"))
+        count = data.draw(st.integers(1, 60), "ids")
+        cuts = data.draw(st.lists(st.integers(0, count), max_size=3).map(sorted), "cuts")
+        ids = ids_of(count)
+        dtype = data.draw(st.sampled_from(DTYPES))
+        tokens = written(files / "any.zst", ids, dtype, tuple(cuts))
+        start, stop = (data.draw(st.none() | st.integers(-70, 70)) for _ in range(2))
+        assert np.array_equal(tokens[start:stop], ids[start:stop])
+        width = data.draw(st.integers(1, count), "width")
+        begins = data.draw(st.lists(st.integers(0, count - width), min_size=1, max_size=9))
+        windows = tokens.windows(np.array(begins), width)
+        assert windows.tolist() == [ids[begin : begin + width].tolist() for begin in begins]
+        assert windows.dtype == tokens[:1].dtype == np.dtype("<i4")
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_any_decompressor_reads_the_file(dtype: str, tmp_path: Path) -> None:
+    ids = ids_of(2 * BLOCK_IDS + 5)
+    assert len(written(tmp_path / "train.zst", ids, dtype)) == len(ids)
+    content = (tmp_path / "train.zst").read_bytes()
+    reader = zstandard.ZstdDecompressor().stream_reader(content, read_across_frames=True)
+    assert np.array_equal(np.frombuffer(reader.read(), dtype), ids)
+
+
+def test_the_last_bytes_are_a_table_of_the_blocks(tmp_path: Path) -> None:
+    """As the specification of the format has it."""
+    written(tmp_path / "train.zst", ids_of(2 * BLOCK_IDS + 5), "<u2")
+    content = (tmp_path / "train.zst").read_bytes()
+    table = content[-8 - 3 * 8 - 9 :]
+    assert struct.unpack("<II", table[:8]) == (0x184D2A5E, len(table) - 8)
+    assert struct.unpack("<IBI", table[-9:]) == (3, 0, 0x8F92EAB1)
+    sizes = np.frombuffer(table[8:-9], "<u4").reshape(3, 2)
+    assert sizes[:, 0].sum() == len(content) - len(table)
+    assert sizes[:, 1].tolist() == [2 * BLOCK_IDS, 2 * BLOCK_IDS, 10]
+
+
+def with_sizes(change: Callable[[np.ndarray], None]) -> Callable[[bytes], bytes]:
+    """Change the table of a file of two blocks."""
+
+    def changed(content: bytes) -> bytes:
+        sizes = np.frombuffer(content[-25:-9], "<u4").copy().reshape(2, 2)
+        change(sizes)
+        return content[:-25] + sizes.tobytes() + content[-9:]
+
+    return changed
+
+
+def moved(column: int) -> Callable[[np.ndarray], None]:
+    def change(sizes: np.ndarray) -> None:
+        sizes[0, column] -= 2
+        sizes[1, column] += 2
+
+    return change
+
+
+def swapped(sizes: np.ndarray) -> None:
+    sizes[:, 1] = sizes[::-1, 1].copy()
+
+
+def emptied(sizes: np.ndarray) -> None:
+    sizes[:, 1] = 0, sizes[:, 1].sum()
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (lambda _: b"", "is empty"),
+        (lambda _: b"short", "does not end with a table"),
+        (lambda old: old[:-1], "does not end with a table"),
+        (lambda old: old[1:], "does not end with a table"),
+        (lambda old: old + b"\0", "does not end with a table"),
+        (lambda old: old[:-5] + b"\x80" + old[-4:], "does not end with a table"),
+        (lambda old: old[:-9] + b"\xff\xff\xff\xff" + old[-5:], "does not end with a table"),
+        (lambda old: old[:-33] + b"\0" + old[-32:], "does not end with a table"),
+        (with_sizes(lambda sizes: sizes.fill(0)), "does not end with a table"),
+        (with_sizes(emptied), "is not in blocks of 16,389 ids"),
+        (with_sizes(lambda sizes: sizes[1:, 1].fill(12)), "is not in blocks of 16,389 ids"),
+        (with_sizes(lambda sizes: sizes[1:, 1].fill(9)), "is not in blocks of 16,389 ids"),
+        (with_sizes(moved(0)), "cannot be decompressed"),
+        (with_sizes(moved(1)), "cannot be decompressed"),
+        (with_sizes(swapped), "cannot be decompressed"),
+        (lambda old: old[:20] + bytes([old[20] ^ 1]) + old[21:], "cannot be decompressed"),
+    ],
+)
+def test_a_damaged_file_is_refused(damage: Callable, message: str, tmp_path: Path) -> None:
+    path = tmp_path / "train.zst"
+    ids = ids_of(BLOCK_IDS + 5)
+    written(path, ids, "<u2")
+    path.write_bytes(damage(path.read_bytes()))
+    with pytest.raises(UserError, match=message) as caught:
+        CompressedTokens(path, "<u2", len(ids))[:]
+    assert "train.zst" in str(caught.value)
