@@ -168,9 +168,11 @@ def test_compressed_tokens_go_to_memory_if_they_fit(
 
 
 def test_tokens_in_another_form_than_asked_for_are_refused(compressed: CompressedTokens):
-    with pytest.raises(UserError, match=r"token_placement is mmap.* `dvc repro -f unpack`"):
+    with pytest.raises(
+        UserError, match=r"is mmap.* in compressed .* `dvc repro -sf unpack`, .* to compressed"
+    ):
         place_tokens(compressed, "mmap", CPU)
-    with pytest.raises(UserError, match=r"token_placement is compressed.* to mmap"):
+    with pytest.raises(UserError, match=r"is compressed.* uncompressed; .* to mmap"):
         place_tokens(np.arange(9, dtype=np.int32), "compressed", CPU)
 
 

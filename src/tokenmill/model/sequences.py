@@ -224,9 +224,10 @@ def place_tokens(
         read = tokens[:] if isinstance(tokens, CompressedTokens) else np.array(tokens)
         return (_as_tensor(read).to(device) if place == "device" else _as_tensor(read)), place
     if place != on_disk:
+        found = "in compressed blocks" if on_disk == "compressed" else "uncompressed"
         raise UserError(
-            f"runtime.token_placement is {place}, but `unpack` left the training tokens for "
-            f"{on_disk}; type `dvc repro -f unpack`, or set it to {on_disk}."
+            f"runtime.token_placement is {place}, but `unpack` wrote the training tokens {found}; "
+            f"type `dvc repro -sf unpack`, or set it to {on_disk}."
         )
     return (tokens if isinstance(tokens, CompressedTokens) else _as_tensor(tokens)), place
 

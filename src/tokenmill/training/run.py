@@ -42,6 +42,14 @@ from tokenmill.training.schedule import Workload
 from tokenmill.training.size import flops_per_token
 from tokenmill.words.units import counted
 
+PLACES = {
+    "device": "tokens on the device",
+    "memory": "tokens in memory",
+    "mmap": "tokens in a memory map",
+    "compressed": "tokens in compressed blocks",
+}
+"""The places of `place_tokens` in words."""
+
 MOST_ROWS = 500_000
 """The most rows of steps, and the most of validations. Every checkpoint holds all rows so far as
 JSON, some 200 bytes each, and of a file at most `records.LARGEST_FILE` bytes are read."""
@@ -339,7 +347,7 @@ def run_summary(work: Workload, setup: Setup, parameters: int) -> list[tuple[str
     mixture = [("mixture", seen_in_words(work.seen))] if work.seen else []
     return [
         ("model", f"{named}, vocabulary {model.vocab_size:,}"),
-        ("device", f"{devices}{setup.compute.name}, {precision}, tokens in {setup.data.place}"),
+        ("device", f"{devices}{setup.compute.name}, {precision}, {PLACES[setup.data.place]}"),
         ("compile", str(setup.compilation)),
         ("step", f"{batch} = {work.tokens_per_step:,} tokens"),
         ("run", f"{steps}, {seen:,} tokens ({seen / parameters:.1f} per parameter)"),
