@@ -54,8 +54,9 @@ class Task:
     future: Any
     """The future of a thread, or the reference of Ray to the result."""
     needs: tuple[Any, ...] = ()
-    """What the caller gave to this task, or has kept for it, and, in tuples of their own, to those
-    whose values it takes. So Ray can run them all again, if a machine is lost with the result."""
+    """What the caller gave to this task that is large, or has kept for it, and, in tuples of their
+    own, to those whose values it takes. So Ray can run them all again, if a machine is lost with
+    the result."""
     part: int | None = None
     """The place of this value, where the result of a thread is a tuple of values."""
     node: str | None = None
@@ -225,9 +226,13 @@ TASKS_PER_NODE = 5
 """The fewest tasks under way for each node, so that none is idle while the tasks of a group, of
 which there may be four, are on another one."""
 
-LOOK_SECONDS = 1.0
-"""Seconds for which the driver takes the cluster as it was. Asking takes a millisecond, and a task
-is not much more."""
+SMALL_BYTES = 64 << 10
+"""An argument up to this size travels with its task. One that a worker fetches by itself takes the
+driver 2 to 4 milliseconds more."""
+
+LOOK_SECONDS = 5.0
+"""Seconds for which the driver takes the cluster as it was. Asking takes 1 to 3 milliseconds, and
+a task is not much more."""
 
 CONNECT_SECONDS = 10.0
 """Seconds that a cluster may take to accept a connection."""
@@ -248,6 +253,7 @@ class RayExecutor(Executor):
         self._ray = ray
         self._address = address
         self._task = ray.remote(num_cpus=1, max_retries=MAX_RETRIES)(_run_task)
+        self._tasks: dict[tuple[str | None, int], Any] = {}
         self._functions: dict[Callable[..., Any], Any] = {}
         self._nodes: dict[str, int] = {}
         self._looked = -LOOK_SECONDS
@@ -262,24 +268,40 @@ class RayExecutor(Executor):
         group: int | None = None,
         keep: Sequence[Task] = (),
     ) -> tuple[Task, ...]:
-        """See `Executor.start`. A function is sent to the cluster once, however large it is."""
+        """See `Executor.start`. A function is sent to the cluster once, however large it is, with
+        the folder and the versions of this moment."""
         if function not in self._functions:
-            self._functions[function] = self._ray.put(function)
-        taken = [one if isinstance(one, Task) else Task(self._ray.put(one)) for one in arguments]
+            self._functions[function] = self._ray.put((function, Path.cwd(), versions()))
+        given = [self._kept_if_large(one) for one in arguments]
+        taken = [one for one in given if isinstance(one, Task)]
         kept = tuple(one.future for one in keep)
         needs = (kept, *(one.needs or one.future for one in taken))
         node = _most_common(taken) if group is None else self._node_of(group)
-        options: dict[str, Any] = {"num_returns": values}
-        if node is not None:
-            affinity = self._ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy
-            options["scheduling_strategy"] = affinity(node, soft=True)
-        found = self._task.options(**options).remote(
-            self._functions[function], Path.cwd(), versions(), *(one.future for one in taken)
+        found = self._task_on(node, values).remote(
+            self._functions[function],
+            *(one.future if isinstance(one, Task) else one for one in given),
         )
         tasks = tuple(Task(one, needs, node=node) for one in (found if values > 1 else [found]))
         if group is not None and node is not None:
             self._in_groups[tasks[0].future] = node
         return tasks
+
+    def _task_on(self, node: str | None, values: int) -> Any:
+        """The remote function that runs on a node, if it can, and gives so many values."""
+        if (node, values) not in self._tasks:
+            options: dict[str, Any] = {"num_returns": values}
+            if node is not None:
+                affinity = self._ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy
+                options["scheduling_strategy"] = affinity(node, soft=True)
+            self._tasks[node, values] = self._task.options(**options)
+        return self._tasks[node, values]
+
+    def _kept_if_large(self, argument: Any) -> Any:
+        """A small argument as it is, which Ray keeps with the task. Ray would keep a larger one by
+        itself, but only until the task has ended, so it becomes a `Task` of its own."""
+        if isinstance(argument, Task) or len(self._ray.cloudpickle.dumps(argument)) <= SMALL_BYTES:
+            return argument
+        return Task(self._ray.put(argument))
 
     def _node_of(self, group: int) -> str | None:
         """The node of a group; for a new one, the node with the least to do for each of its cores.
@@ -441,11 +463,10 @@ def check_versions(wanted: dict[str, str]) -> None:
             )
 
 
-def _run_task(
-    function: Callable[..., Any], folder: Path, wanted: dict[str, str], *arguments: Any
-) -> Any:
-    """The body of a Ray task. It runs in the caller's folder if the node has it, so that relative
-    paths are valid."""
+def _run_task(work: tuple[Callable[..., Any], Path, dict[str, str]], *arguments: Any) -> Any:
+    """The body of a Ray task: a function, which runs in the caller's folder if the node has it, so
+    that relative paths are valid, and with the caller's versions of packages."""
+    function, folder, wanted = work
     check_versions(wanted)
     if folder.is_dir():
         os.chdir(folder)

@@ -6,6 +6,7 @@ import itertools
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -139,7 +140,7 @@ def test_a_node_with_other_versions_is_named(executor: Executor, monkeypatch) ->
     here = executor_module.versions()
     monkeypatch.setattr(executor_module, "versions", lambda: here | {"polars": "0.1"})
     with pytest.raises(UserError, match=rf"polars {here['polars']}.* 0\.1"):
-        list(executor.map(abs, [1]))
+        list(executor.map(partial(abs), [1]))  # versions go with a function that is new
 
 
 @pytest.mark.parametrize("kind", ["bpe", "char"])
@@ -209,8 +210,9 @@ def test_values_lost_with_a_node_are_computed_again(
     first one's, which it was made of, nobody keeps."""
     doomed = cluster.add_node(num_cpus=2, **NODE)
 
-    def first(given: np.ndarray) -> tuple[str, np.ndarray]:
-        (tmp_path / f"{given[0]}-{time.time_ns()}").touch()
+    def first(given: np.ndarray, number: int) -> tuple[str, np.ndarray]:
+        assert given[0] == number
+        (tmp_path / f"{number}-{time.time_ns()}").touch()
         time.sleep(0.2)
         return ray.get_runtime_context().get_node_id(), given + 0
 
@@ -223,7 +225,7 @@ def test_values_lost_with_a_node_are_computed_again(
         group = len(started)
         for number in range(group, group + 4):
             given = np.full(20_000, number)  # so large that Ray keeps it by itself
-            node, large = executor.start(first, given, values=2, group=number)
+            node, large = executor.start(first, given, number, values=2, group=number)
             started.append((Task(node.future), *executor.start(second, large)))
     for _, large in started:
         ray.wait([large.future], fetch_local=False)
@@ -245,6 +247,13 @@ def test_values_are_kept_that_a_task_is_to_keep(executor: Executor) -> None:
         True,
         True,
     ]
+
+
+def test_a_large_argument_is_kept_with_what_was_made_of_it(executor: Executor) -> None:
+    """A small one travels with the task."""
+    tasks = [executor.start(np.sum, np.zeros(size), np.int64(0))[0] for size in (100, 200_000)]
+    assert [executor.result(task) for task in tasks] == [0, 0]
+    assert [len(references(task.needs)) for task in tasks] == [0, 1]
 
 
 def references(needs: tuple[Any, ...]) -> list[Any]:
