@@ -30,17 +30,19 @@ from tokenmill.data.report import Tally
 from tokenmill.data.shard_writer import write_shards
 from tokenmill.data.sources import find_sources
 from tokenmill.display import Progress
-from tokenmill.executor import Executor, Task, ThreadExecutor
+from tokenmill.executor import Executor, RayExecutor, Task, ThreadExecutor
 from tokenmill.stage import report_errors
 
 NODES = (1, 10, 20, 50)
 
-CHUNKS = 400
-"""Chunks of 8 MiB of the simulation: 3.4 GB."""
+CHUNKS = 200
+"""Chunks of 16 MiB of the simulation: 3.4 GB."""
 
-CHUNK_SECONDS = 0.15
-"""How long a node sleeps for a chunk: about as long as a core cleans one. A shard, which has about
-four chunks, is written in the same time."""
+CHUNK_SECONDS = 0.3
+"""How long a node sleeps for a chunk: about as long as a core cleans one."""
+
+SHARD_SECONDS = 0.15
+"""How long a node sleeps for a shard, which has about two chunks, when it writes it."""
 
 
 Values: TypeAlias = tuple[Summary, pl.DataFrame, Hashes]
@@ -49,6 +51,8 @@ Values: TypeAlias = tuple[Summary, pl.DataFrame, Hashes]
 
 class SleepingExecutor(ThreadExecutor):
     """Nodes of one core that sleep instead of cleaning and writing."""
+
+    task_bytes = RayExecutor.task_bytes
 
     def __init__(self, nodes: int, cleaned: list[Values]):
         """Nodes that give the values `cleaned` in turn, as if they were new documents."""
@@ -73,7 +77,7 @@ class SleepingExecutor(ThreadExecutor):
 
     @staticmethod
     def _write(path: Path, *_: Any) -> tuple[int, None, Tally]:
-        time.sleep(CHUNK_SECONDS)
+        time.sleep(SHARD_SECONDS)
         path.touch()
         return 0, None, Tally()
 
@@ -104,7 +108,8 @@ def run(raw: Path) -> None:
     """A row of the table for each number of nodes."""
     params = load(Params, ROOT / "params.yaml").clean
     print("| nodes | seconds | times one |\n| --- | --- | --- |")
-    chunks = list(Planner(params, lambda _: None).chunks(find_sources(raw, FORMATS).sources))
+    planner = Planner(params, lambda _: None, SleepingExecutor.task_bytes)
+    chunks = list(planner.chunks(find_sources(raw, FORMATS).sources))
     cleaned = [clean_chunk(chunk, params) for chunk in chunks[:5]]
     first = 0.0
     for nodes in NODES:

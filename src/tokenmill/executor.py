@@ -71,6 +71,10 @@ class Executor(abc.ABC):
     `result` fetches it; a task that takes it as an argument gets it from there.
     """
 
+    task_bytes: int
+    """Bytes of text that a task should take, about. They bound its memory and that of its values;
+    a small task takes the caller as much time as a large one."""
+
     @abc.abstractmethod
     def start(
         self,
@@ -174,6 +178,8 @@ class ThreadExecutor(Executor):
     """An `Executor` of `threads` threads, by default one for each core. Its `with` block ends the
     threads; without one they end with the object."""
 
+    task_bytes = 8 << 20
+
     def __init__(self, *, threads: int | None = None):
         threads = threads or os.cpu_count() or 1
         self._pool = ThreadPoolExecutor(threads)
@@ -222,9 +228,9 @@ the task may be the reason."""
 TASKS_PER_CORE = 2
 """The number of tasks under way for each core of a cluster: one runs, one waits."""
 
-TASKS_PER_NODE = 5
+TASKS_PER_NODE = 3
 """The fewest tasks under way for each node, so that none is idle while the tasks of a group, of
-which there may be four, are on another one."""
+which there may be two, are on another one."""
 
 SMALL_BYTES = 64 << 10
 """An argument up to this size travels with its task. One that a worker fetches by itself takes the
@@ -247,7 +253,9 @@ tasks beside it."""
 
 
 class RayExecutor(Executor):
-    """An `Executor` on the connected Ray cluster: a task has one core."""
+    """An `Executor` on the connected Ray cluster: a task has one core, and a process of its own."""
+
+    task_bytes = 16 << 20
 
     def __init__(self, ray: ModuleType, address: str):
         self._ray = ray

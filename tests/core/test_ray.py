@@ -25,7 +25,7 @@ from tests.tokens.test_store import clean_into, index_into, pack_into
 from tests.waiting import wait_for
 from tokenmill import executor as executor_module
 from tokenmill.core.errors import UserError
-from tokenmill.data import chunks, shard_writer
+from tokenmill.data import shard_writer
 from tokenmill.data.clean import clean
 from tokenmill.executor import (
     TASKS_PER_NODE,
@@ -160,7 +160,8 @@ def test_pack_writes_the_same_bytes(kind: Any, executor: Executor, tmp_path: Pat
 def test_clean_writes_the_same_bytes_from_a_relative_path(
     executor: Executor, here: Path, monkeypatch: pytest.MonkeyPatch, near: bool
 ) -> None:
-    monkeypatch.setattr(chunks, "CHUNK_BYTES", 600)  # 39 chunks: four waves of near-duplicates
+    monkeypatch.setattr(ThreadExecutor, "task_bytes", 1100)
+    monkeypatch.setattr(executor, "task_bytes", 600)  # 39 chunks: seven waves of near-duplicates
     monkeypatch.setattr(shard_writer, "SHARD_BYTES", 3000)
     Path("raw").mkdir()
     for number in range(3):

@@ -63,9 +63,8 @@ def planned(
     raw: Path, size: int, params: CleanParams | None = None, advance: Advance = lambda _: None
 ) -> list[Chunk]:
     """The chunks of about `size` bytes."""
-    with patch.object(chunks_module, "CHUNK_BYTES", size):
-        planner = Planner(params or parameters(), advance)
-        return list(planner.chunks(find_sources(raw, FORMATS).sources))
+    planner = Planner(params or parameters(), advance, size)
+    return list(planner.chunks(find_sources(raw, FORMATS).sources))
 
 
 def read(raw: Path, size: int) -> tuple[list[tuple[str, str]], list[str], Tally]:
@@ -321,10 +320,9 @@ def test_parts_give_what_the_whole_file_gives(
         with (
             patch.object(sources, "BLOCK_BYTES", block),
             patch.object(readers, "PARQUET_ROWS", 3),
-            patch.object(chunks_module, "CHUNK_BYTES", size),
             patch.object(chunks_module, "POLARS_BYTES", 2 * size),
         ):
-            for chunk in Planner(params, lambda _: None).chunks([source]):
+            for chunk in Planner(params, lambda _: None, size).chunks([source]):
                 counts = Tally()
                 found += [text for text, _ in read_whole(chunk, params, counts)]
                 total.merge(counts)
@@ -499,13 +497,12 @@ def test_a_file_is_read_once_more_to_decide(tmp_path, monkeypatch):
     assert len(begun) == 1
 
 
-def test_a_named_encoding_goes_by_any_of_its_names(tmp_path, monkeypatch):
-    monkeypatch.setattr(chunks_module, "CHUNK_BYTES", 4)
+def test_a_named_encoding_goes_by_any_of_its_names(tmp_path):
     path = tmp_path / "a.jsonl"
     path.write_bytes(json_lines(["a", "b", "c"]))
     for name in ("utf8", "UTF-8", "utf_8", "U8"):
         (source,) = find_sources(path, FORMATS, name).sources
-        (chunk, *_) = Planner(parameters(), lambda _: None).chunks([source])
+        (chunk, *_) = Planner(parameters(), lambda _: None, 4).chunks([source])
         assert source.encoding == "utf-8"
         assert chunk.size == 4
 
@@ -533,7 +530,7 @@ def test_rows_larger_than_the_first_are_read_in_turns(tmp_path, monkeypatch):
     first = [chunk.read(parameters(), Tally()) for chunk in ranges]
     assert any(found.rest for found in first)
     assert max(found.texts.str.len_bytes().sum() for found in first) < 20_000 + 5 * 910
-    monkeypatch.setattr(chunks_module, "CHUNK_BYTES", 100)
+    monkeypatch.setattr(ThreadExecutor, "task_bytes", 100)
     report = clean(
         raw=tmp_path / "a.parquet",
         out=tmp_path / "out",

@@ -66,7 +66,7 @@ def test_chunks_and_threads_change_no_byte(tmp_path, monkeypatch, near, dropped)
     results = []
     monkeypatch.setattr(shard_writer, "SHARD_BYTES", 7_000)
     for chunk_bytes, threads, here in ((8 << 20, 2, True), (9_999, 1, False), (1_000, 20, False)):
-        monkeypatch.setattr(chunks, "CHUNK_BYTES", chunk_bytes)
+        monkeypatch.setattr(ThreadExecutor, "task_bytes", chunk_bytes)
         monkeypatch.setattr(duplicates, "HERE_BYTES", 1 << 30 if here else 0)
         report = clean(
             raw=raw,

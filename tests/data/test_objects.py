@@ -93,7 +93,7 @@ def cleaned(
 ) -> tuple[dict[str, bytes], Any]:
     """The shards, and the report without the name of the raw text."""
     with (
-        patch.object(chunks, "CHUNK_BYTES", chunk_bytes),
+        patch.object(ThreadExecutor, "task_bytes", chunk_bytes),
         patch.object(shard_writer, "SHARD_BYTES", 20_000),
     ):
         report = clean(
@@ -141,9 +141,8 @@ def test_a_table_is_copied_once_for_all_its_chunks(
 
     monkeypatch.setattr(readers, "blocks", counting)
     monkeypatch.setattr(readers, "PARQUET_ROWS", 5)
-    monkeypatch.setattr(chunks, "CHUNK_BYTES", 500)
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    planner = chunks.Planner(parameters(), lambda _: None)
+    planner = chunks.Planner(parameters(), lambda _: None, 500)
     planned = list(planner.chunks(find_sources(Objects(prefix), FORMATS).sources))
     assert len(planned) > 12
     expected = [f"{number} {one}" for number in range(6) for one in PROSE]

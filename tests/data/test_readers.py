@@ -29,6 +29,7 @@ from tokenmill.data.readers import (
 from tokenmill.data.record_text import record_texts
 from tokenmill.data.report import Tally
 from tokenmill.data.sources import Source, find_sources
+from tokenmill.executor import ThreadExecutor
 from tokenmill.formats.chat import render_chat
 
 ROWS = [
@@ -323,7 +324,7 @@ def test_a_file_without_a_valid_line_is_refused(tmp_path, run, ending, lines):
 
 @pytest.mark.parametrize("ending", PACK)
 def test_a_first_line_as_long_as_a_chunk_may_be_invalid(tmp_path, run, monkeypatch, ending):
-    monkeypatch.setattr("tokenmill.data.chunks.CHUNK_BYTES", 100)
+    monkeypatch.setattr(ThreadExecutor, "task_bytes", 100)
     data = b'{"text": "' + b"x" * 200 + b"\n" + json_lines([{"text": "good"}])
     (tmp_path / f"a.jsonl{ending}").write_bytes(PACK[ending](data))
     documents, report = run(tmp_path)

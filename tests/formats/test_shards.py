@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from tests.folders import contents
 from tests.shards import write_shards
 from tokenmill.core.errors import UserError
-from tokenmill.data.shard_writer import CHUNKS_OF_A_SHARD
 from tokenmill.executor import ThreadExecutor
 from tokenmill.formats import shards
 
@@ -70,10 +69,11 @@ def test_few_shards_are_under_way(tmp_path, monkeypatch):
             yield tasks
 
     monkeypatch.setattr(ThreadExecutor, "in_order", watched)
+    monkeypatch.setattr(ThreadExecutor, "task_bytes", 2)
     write_shards(tmp_path, [documents(["x"] * 20)], shard_bytes=1)
     assert len(under_way) == 20
     with ThreadExecutor(threads=1) as executor:
-        assert max(under_way) == executor.limit() // CHUNKS_OF_A_SHARD + 1
+        assert max(under_way) == 2 * executor.limit() + 1
 
 
 def test_a_shard_at_which_polars_panics_is_refused(tmp_path):

@@ -29,16 +29,13 @@ from tokenmill.data.readers import FORMATS, Rows, Table, cut_parquet, texts
 from tokenmill.data.report import Tally
 from tokenmill.data.sources import BLOCK_BYTES, Advance, Ends, Part, Source, opened
 
-CHUNK_BYTES = 8 << 20
-"""The approximate size of a chunk in bytes. A single record may be longer."""
-
 CHUNK_TEXTS = 1 << 16
 """The most texts of a chunk whose texts the caller reads."""
 
 CHUNK_FILES = 1024
 """The most small files of a chunk, or parts of files."""
 
-POLARS_BYTES = 4 * CHUNK_BYTES
+POLARS_BYTES = 32 << 20
 """A chunk of more bytes than this, which long lines can cause, is read line by line to bound
 memory."""
 
@@ -71,12 +68,14 @@ class Chunk:
 
 
 class Planner:
-    """Cuts the input into chunks of about CHUNK_BYTES."""
+    """Cuts the input into chunks of about the same size."""
 
-    def __init__(self, params: CleanParams, advance: Advance):
-        """Report the bytes on disk that are already read here to `advance`."""
+    def __init__(self, params: CleanParams, advance: Advance, size: int):
+        """Make chunks of about `size` bytes; a single record may be longer. Report the bytes on
+        disk that are already read here to `advance`."""
         self._params = params
         self._advance = advance
+        self._size = size
 
     def chunks(self, sources: Iterable[Source]) -> Iterator[Chunk]:
         """The chunks of all sources, in their order."""
@@ -85,27 +84,27 @@ class Planner:
 
     def _strategy(self, source: Source) -> Callable[[Iterable[Source]], Iterator[Chunk]]:
         plain = source.compression is None and FORMATS[source.format].read is not None
-        if plain and source.size <= CHUNK_BYTES:
+        if plain and source.size <= self._size:
             return self._small_files
         if plain and source.format == ".jsonl" and has_plain_lines(source):
             return self._line_ranges
         if FORMATS[source.format].cut:
             return self._parts
-        is_large = source.compression is None and 8 * source.size > CHUNK_BYTES
+        is_large = source.compression is None and 8 * source.size > self._size
         return self._row_ranges if is_large else self._texts
 
     def _small_files(self, sources: Iterable[Source]) -> Iterator[Chunk]:
-        for group, size in _grouped((source, source.size) for source in sources):
+        for group, size in _grouped(((one, one.size) for one in sources), self._size):
             yield Chunk(partial(_read_files, group), size)
 
     def _line_ranges(self, sources: Iterable[Source]) -> Iterator[Chunk]:
         for source in sources:
-            for begin in range(0, source.size, CHUNK_BYTES):
-                size = min(CHUNK_BYTES, source.size - begin)
+            for begin in range(0, source.size, self._size):
+                size = min(self._size, source.size - begin)
                 yield Chunk(partial(_read_range, source, begin, size), size)
 
     def _parts(self, sources: Iterable[Source]) -> Iterator[Chunk]:
-        for group, _ in _grouped(self._cut(sources)):
+        for group, _ in _grouped(self._cut(sources), self._size):
             yield Chunk(partial(_read_parts, group))
 
     def _cut(self, sources: Iterable[Source]) -> Iterator[tuple[Read, int]]:
@@ -116,7 +115,7 @@ class Planner:
             tally = Tally()
             stream = read_utf8(source, tally, self._advance)
             begin = 0 if source.compression else mark_bytes(source)
-            for number, part in enumerate(cut(stream, source, self._params, CHUNK_BYTES)):
+            for number, part in enumerate(cut(stream, source, self._params, self._size)):
                 place = None
                 size = sum(map(len, part.blocks))
                 # Until another encoding is found, the file has the bytes of the parts
@@ -129,7 +128,7 @@ class Planner:
 
     def _row_ranges(self, sources: Iterable[Source]) -> Iterator[Chunk]:
         for table in map(Table, sources):
-            for place in cut_parquet(table, self._params, CHUNK_BYTES, CHUNK_TEXTS):
+            for place in cut_parquet(table, self._params, self._size, CHUNK_TEXTS):
                 yield Chunk(partial(_read_rows, table, place), table.size_of(place))
 
     def _texts(self, sources: Iterable[Source]) -> Iterator[Chunk]:
@@ -140,21 +139,21 @@ class Planner:
             for text in texts(source, self._params, tally, self._advance):
                 found.append((text, source.name))
                 chars += len(text)
-                if chars >= CHUNK_BYTES or len(found) == CHUNK_TEXTS:
+                if chars >= self._size or len(found) == CHUNK_TEXTS:
                     yield Chunk(partial(_counted, _columns(found), tally.take()))
                     chars = 0
         yield Chunk(partial(_counted, _columns(found), tally))
 
 
-def _grouped(items: Iterable[tuple[Item, int]]) -> Iterator[tuple[list[Item], int]]:
-    """Items that follow each other, each given with its bytes: as many as fill a chunk, and their
-    bytes. An error of `items` is raised after the items before it."""
+def _grouped(items: Iterable[tuple[Item, int]], most: int) -> Iterator[tuple[list[Item], int]]:
+    """Items that follow each other, each given with its bytes: as many as have `most` bytes, and
+    their bytes. An error of `items` is raised after the items before it."""
     group: list[Item] = []
     held = 0
     failure = None
     try:
         for item, size in items:
-            if group and (held + size > CHUNK_BYTES or len(group) == CHUNK_FILES):
+            if group and (held + size > most or len(group) == CHUNK_FILES):
                 yield group, held
                 group = []
                 held = 0

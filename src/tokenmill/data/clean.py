@@ -27,14 +27,14 @@ from tokenmill.data.params import CleanParams
 from tokenmill.data.pii import mask_pii
 from tokenmill.data.readers import FORMATS
 from tokenmill.data.report import Tally, report_on
-from tokenmill.data.shard_writer import CHUNKS_OF_A_SHARD, write_shards
+from tokenmill.data.shard_writer import write_shards
 from tokenmill.data.sources import find_sources
 from tokenmill.display import Progress
 from tokenmill.executor import Executor
 from tokenmill.formats.chat_columns import as_lines, change_text
 from tokenmill.formats.metrics import CleanReport, Letters
 from tokenmill.formats.raw_text import Raw, holds
-from tokenmill.formats.shards import SCHEMA
+from tokenmill.formats.shards import SCHEMA, SHARD_BYTES
 from tokenmill.normalize import drop_boilerplate, lost_letters, normalize
 from tokenmill.words.cleaning import dropped_in_words, letters_warning
 
@@ -72,7 +72,7 @@ def clean(
         write_directory(out) as folder,
         Progress("clean", on_disk) as progress,
     ):
-        chunks = Planner(params, progress.advance).chunks(found.sources)
+        chunks = Planner(params, progress.advance, executor.task_bytes).chunks(found.sources)
         with contextlib.closing(
             cleaned_chunks(chunks, params, executor, tally, progress)
         ) as cleaned:
@@ -183,7 +183,9 @@ def cleaned_chunks(
     machine."""
     clean_one = partial(clean_chunk, params=params)
     starting = (
-        executor.start(clean_one, chunk, values=3, group=number // CHUNKS_OF_A_SHARD)
+        executor.start(
+            clean_one, chunk, values=3, group=number * executor.task_bytes // SHARD_BYTES
+        )
         for number, chunk in enumerate(chunks)
     )
     with contextlib.closing(executor.in_order(starting)) as started:

@@ -38,7 +38,7 @@ HERE_BYTES = 16 << 30
 """Of a raw text up to this size, the hashes of texts come to the caller: 80 MB for documents of
 2 kB."""
 
-TASKS_OF_A_PART = 5
+TASKS_OF_A_PART = 3
 """The keys are divided into one part for so many tasks under way. A comparison takes the driver as
 much time as a chunk."""
 

@@ -28,9 +28,6 @@ Rows = NDArray[np.intp]
 Documents: TypeAlias = tuple[Task, NDArray[np.uint32], Rows]
 """A table, the bytes of each of its texts in UTF-8, and the rows to write."""
 
-CHUNKS_OF_A_SHARD = 4
-"""About as many chunks as a shard has; there is one shard under way for so many tasks."""
-
 
 def write_shards(
     documents: Iterable[Documents],
@@ -56,7 +53,7 @@ def write_shards(
         return executor.start(write, shard_file(folder, number), rows, *tables)
 
     starting = map(start, itertools.count(), _divided(documents, executor))
-    few = executor.in_order(starting, lambda: executor.limit() // CHUNKS_OF_A_SHARD + 1)
+    few = executor.in_order(starting, lambda: _shards_at_once(executor))
     stored: list[StoredShard] = []
     with contextlib.closing(few) as started:
         for number, (task,) in enumerate(started):
@@ -68,6 +65,11 @@ def write_shards(
             tally.merge(counts)
     if store:
         write_manifest(folder, Manifest(store=store, shards=stored))
+
+
+def _shards_at_once(executor: Executor) -> int:
+    """As many shards as the text of all tasks under way has, and one more."""
+    return executor.limit() * executor.task_bytes // SHARD_BYTES + 1
 
 
 def _divided(
