@@ -252,6 +252,26 @@ ONE_THREAD = dict.fromkeys(("POLARS_MAX_THREADS", "RAYON_NUM_THREADS", "OMP_NUM_
 tasks beside it."""
 
 
+class _LargeError(Exception):
+    """More than SMALL_BYTES were written."""
+
+
+class _SmallFile:
+    """A file that keeps nothing, and refuses more than SMALL_BYTES. Text of 16 MiB is not copied to
+    learn that it is large."""
+
+    def __init__(self) -> None:
+        self._left = SMALL_BYTES
+
+    def write(self, data: Any) -> int:
+        """Count the bytes of an object that has a buffer."""
+        size = memoryview(data).nbytes
+        self._left -= size
+        if self._left < 0:
+            raise _LargeError
+        return size
+
+
 class RayExecutor(Executor):
     """An `Executor` on the connected Ray cluster: a task has one core, and a process of its own."""
 
@@ -307,9 +327,13 @@ class RayExecutor(Executor):
     def _kept_if_large(self, argument: Any) -> Any:
         """A small argument as it is, which Ray keeps with the task. Ray would keep a larger one by
         itself, but only until the task has ended, so it becomes a `Task` of its own."""
-        if isinstance(argument, Task) or len(self._ray.cloudpickle.dumps(argument)) <= SMALL_BYTES:
+        if isinstance(argument, Task):
             return argument
-        return Task(self._ray.put(argument))
+        try:
+            self._ray.cloudpickle.dump(argument, _SmallFile())
+        except _LargeError:
+            return Task(self._ray.put(argument))
+        return argument
 
     def _node_of(self, group: int) -> str | None:
         """The node of a group; for a new one, the node with the least to do for each of its cores.
