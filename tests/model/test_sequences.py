@@ -169,7 +169,7 @@ def test_compressed_tokens_go_to_memory_if_they_fit(
 
 def test_tokens_in_another_form_than_asked_for_are_refused(compressed: CompressedTokens):
     with pytest.raises(
-        UserError, match=r"is mmap.* in compressed .* `dvc repro -sf unpack`, .* to compressed"
+        UserError, match=r"is mmap.* in compressed .* -sf unpack`, .* to compressed"
     ):
         place_tokens(compressed, "mmap", CPU)
     with pytest.raises(UserError, match=r"is compressed.* uncompressed; .* to mmap"):

@@ -22,7 +22,7 @@ from tokenmill.formats.token_file import DTYPE, NARROW_DTYPE
 if TYPE_CHECKING:
     import zstandard
 
-BLOCK_IDS = 1 << 14
+BLOCK_IDS = 1 << 13
 """The most ids of a block. Smaller ones compress less, larger ones take longer to read: a sequence
 needs one block, or two."""
 
