@@ -199,7 +199,7 @@ def build(config: ModelConfig, *, seed: int) -> GPT:
     """A model with fresh weights, on the CPU in float32. A seed gives the same weights on any
     machine."""
     with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
+        torch.default_generator.manual_seed(seed)
         model = model_class(config.architecture)(config)
         model.initialize()
     return model

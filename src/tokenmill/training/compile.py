@@ -306,7 +306,7 @@ class RecordedStep:
             return self._step_on(batch)
         self._before()
         if batch.dropout_seed is not None:
-            seed_dropout(*batch.dropout_seed)
+            seed_dropout(*batch.dropout_seed, device=self._index.device)
         self._index.copy_(torch.from_numpy(batch.index).pin_memory(), non_blocking=True)
         if self._ordinary:
             self._ordinary -= 1
