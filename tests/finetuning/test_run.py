@@ -19,6 +19,7 @@ import torch
 from tests.data.material import json_lines, parameters
 from tests.evaluation.trained import make_tokenizer_file, train_a_model
 from tests.imports import ROOT
+from tests.pipeline.project import Project
 from tests.tokens import packing
 from tests.training.tiny import (
     CONTEXT,
@@ -256,8 +257,7 @@ def test_another_machine_has_the_adapters_of_dvc_s_output(
 ):
     outcome = tune(base, Path(), monkeypatch, "lora")
     Path("dvc.yaml").write_text("stages: {tune: {cmd: 'true', outs: [model]}}")
-    for command in ("git init -q", "dvc init -q", "dvc commit -q -f"):
-        subprocess.run(command.split(), check=True)
+    Project.new(here).run("dvc", "commit", "-q", "-f")
     store = CheckpointStore(here / "other" / outcome.manifest.fingerprint)
     fill_from_previous(store, Path("model"), print)
     assert outcome.state.step in [each.step for each in store.checkpoints(print)]

@@ -4,7 +4,6 @@ import io
 import json
 import math
 import shutil
-import subprocess
 from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
@@ -15,6 +14,7 @@ import pytest
 import safetensors.torch
 import torch
 
+from tests.pipeline.project import Project
 from tests.tokens import packing
 from tests.training.tiny import (
     CONTEXT,
@@ -398,10 +398,10 @@ def test_checkpoints_of_other_configurations_are_unused(here: Path, tokens: Path
 def test_another_machine_continues_from_dvc_s_output(here: Path, tokens: Path):
     run(tokens, here / "four", epochs=4, optimizer="muon")
     shutil.rmtree(here / ".resume")
-    for command in ("git init -q", "dvc init -q", "dvc stage add -q -n train -o models/gpt true"):
-        subprocess.run(command.split(), check=True)
+    project = Project.new(here)
+    project.run("dvc", "stage", "add", "-q", "-n", "train", "-o", "models/gpt", "true")
     run(tokens, Path("models/gpt"), epochs=2, optimizer="muon")
-    subprocess.run(["dvc", "commit", "-q", "-f"], check=True)
+    project.run("dvc", "commit", "-q", "-f")
     shutil.rmtree(here / ".resume")
     shutil.rmtree(here / "models" / "gpt")
     told: list[str] = []
