@@ -186,7 +186,7 @@ def test_a_run_continues_in_another_number_of_processes(
 
 
 LONG: dict[str, Any] = {
-    "epochs": 24,
+    "epochs": 12,
     "log_every_steps": 1,
     "optimizer": "muon",
     "model": {"dropout": 0.2},
@@ -216,11 +216,11 @@ def test_signal_to_one_stops_both_after_the_same_step(
     assert wait(both) == [1, 1]
     last = int(both[0].checkpoints()[-1].name[5:])
     why = "stopped by SIGTERM" if who == 0 else "another process was stopped"
-    assert f"error: {why} after step {last} of 120; everything up to there is saved" in both[0].said
+    assert f"error: {why} after step {last} of 60; everything up to there is saved" in both[0].said
     assert both[1].said == ""
     again = fork_server.together(tmp_path / "run", tokens, **arguments)
     assert wait(again) == [0, 0]
-    assert f"continuing from step {last} of 120" in again[0].said
+    assert f"continuing from step {last} of 60" in again[0].said
     assert digest(tmp_path / "run" / "model") == quiet
 
 
