@@ -39,8 +39,6 @@ from tokenmill.tokens.pack import pack
 from tokenmill.tokens.params import TokenizeParams, TokenizerParams
 from tokenmill.tokens.train_tokenizer import train_tokenizer
 
-ray: Any = pytest.importorskip("ray", reason="ray is not installed: pip install -e '.[ray]'")
-
 pytestmark = pytest.mark.slow
 
 
@@ -192,6 +190,8 @@ def test_a_store_gives_the_same_tokens(executor: Executor, bucket: str, tmp_path
 
 def test_a_group_and_what_takes_its_values_run_on_one_node(executor: Executor) -> None:
     def function(*_: object) -> tuple[str, np.ndarray]:
+        import ray  # noqa: PLC0415 (most of a second, which only slow tests need)
+
         return ray.get_runtime_context().get_node_id(), np.zeros(200_000)
 
     groups = [
@@ -209,6 +209,8 @@ def test_values_lost_with_a_node_are_computed_again(
 ) -> None:
     """A second task's large value stays on its node, which dies before another task takes it. The
     first one's, which it was made of, nobody keeps."""
+    import ray  # noqa: PLC0415 (most of a second, which only slow tests need)
+
     doomed = cluster.add_node(num_cpus=2, **NODE)
 
     def first(given: np.ndarray, number: int) -> tuple[str, np.ndarray]:
@@ -301,6 +303,8 @@ def slowly(folder: Path, *, never: str) -> Callable[[int], int]:
     when it is done."""
 
     def function(number: int) -> int:
+        import ray  # noqa: PLC0415 (most of a second, which only slow tests need)
+
         node = ray.get_runtime_context().get_node_id()
         begun = folder / f"{number}-{node}-{time.time_ns()}.begun"
         begun.touch()

@@ -11,15 +11,15 @@ from tokenmill import executor as executor_module
 from tokenmill.core.errors import UserError
 from tokenmill.executor import ExecutorParams, open_executor
 
-pytest.importorskip("ray", reason="ray is not installed: pip install -e '.[ray]'")
-cluster_utils: Any = pytest.importorskip("ray.cluster_utils")
-
 pytestmark = pytest.mark.slow
 
 
 @pytest.fixture
 def coreless(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     """The address of a cluster that is only a head without cores."""
+    # Here, for this takes most of a second, which only slow tests need
+    pytest.importorskip("ray", reason="ray is not installed: pip install -e '.[ray]'")
+    cluster_utils: Any = pytest.importorskip("ray.cluster_utils")
     folder = tempfile.mkdtemp(prefix="ray-", dir="/tmp")  # a name short enough for sockets
     monkeypatch.setenv("RAY_TMPDIR", folder)
     monkeypatch.setenv("RAY_USAGE_STATS_ENABLED", "0")
