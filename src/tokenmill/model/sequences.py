@@ -216,23 +216,25 @@ def place_tokens(
     Raises:
         UserError: `mmap` or `compressed` is not the form in which `unpack` wrote the tokens.
     """
-    on_disk = "compressed" if isinstance(tokens, CompressedTokens) else "mmap"
-    size = len(tokens) * torch.int32.itemsize
-    place = _fastest_place(size, device, processes) if placement == "auto" else placement
-    place = place or on_disk
-    if place in ("device", "memory"):
-        read = tokens[:] if isinstance(tokens, CompressedTokens) else np.array(tokens)
-        return (_as_tensor(read).to(device) if place == "device" else _as_tensor(read)), place
-    if place != on_disk:
-        found = "in compressed blocks" if on_disk == "compressed" else "uncompressed"
+    compressed = isinstance(tokens, CompressedTokens)
+    on_disk = "compressed" if compressed else "mmap"
+    place = placement
+    if place == "auto":
+        size = len(tokens) * torch.int32.itemsize
+        place = _fastest_memory(size, device, processes) or on_disk
+    if place == on_disk:
+        return (tokens if compressed else _as_tensor(tokens)), place
+    if place in ("mmap", "compressed"):
+        found = "in compressed blocks" if compressed else "uncompressed"
         raise UserError(
             f"runtime.token_placement is {place}, but `unpack` wrote the training tokens {found}; "
             f"type `dvc repro -sf unpack`, or set it to {on_disk}."
         )
-    return (tokens if isinstance(tokens, CompressedTokens) else _as_tensor(tokens)), place
+    tensor = _as_tensor(tokens[:] if compressed else np.array(tokens))
+    return (tensor.to(device) if place == "device" else tensor), place
 
 
-def _fastest_place(size: int, device: torch.device, processes: int) -> str | None:
+def _fastest_memory(size: int, device: torch.device, processes: int) -> str | None:
     """The fastest memory that has room for so many bytes; None if none has."""
     if device.type == "cuda" and size < MAX_GPU_SHARE * torch.cuda.mem_get_info(device)[0]:
         return "device"
