@@ -1,4 +1,4 @@
-"""Stage `unpack`: unpack the tokens into plain files that training can map."""
+"""Stage `unpack`: unpack the tokens into files that training reads anywhere."""
 
 from tokenmill.core import paths
 from tokenmill.core.params import Section, load

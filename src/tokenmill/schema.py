@@ -59,8 +59,8 @@ CHARACTERS = 256
 
 
 class RuntimeSection(RuntimeParams, ExecutorParams, extra="forbid"):
-    """The section `runtime`: how fast a stage runs, never what it writes. So no stage depends on
-    it."""
+    """The section `runtime`: how fast a stage runs, and where and in which form its text and tokens
+    lie, never what they are. So no stage depends on it."""
 
 
 class AllParams(Section):

@@ -55,14 +55,14 @@ class Machines(ThreadExecutor):
         self,
         function: Callable[..., Any],
         *arguments: Any,
-        values: int = 1,
         group: int | None = None,
-        keep: Sequence[Task] = (),
+        **options: Any,
     ) -> tuple[Task, ...]:
         taken = [one for one in arguments if isinstance(one, Task)]
         machine = taken[0].node if taken else f"machine {group}"
-        self.started.append(Started(function.__name__, machine, len(taken), len(keep)))
-        tasks = super().start(function, *arguments, values=values, keep=keep)
+        kept = len(options.get("keep", ()))
+        self.started.append(Started(function.__name__, machine, len(taken), kept))
+        tasks = super().start(function, *arguments, **options)
         return tuple(replace(one, node=machine) for one in tasks)
 
     def starts_of(self, function: str) -> list[Started]:

@@ -168,7 +168,8 @@ class CompressedTokens:
         return rows[places].astype(DTYPE)
 
     def _read(self, numbers: np.ndarray) -> np.ndarray:
-        """The ids in the blocks of these numbers, one after the other. All cores decompress."""
+        """The ids in the blocks of these numbers, one after the other. Of hundreds of blocks each
+        core decompresses some."""
         import zstandard  # noqa: PLC0415 (a machine that measures a GPU may lack it)
 
         begins = self._frames[numbers]

@@ -1,4 +1,4 @@
-"""Packed shards back to plain token files that training can map, verified; it takes seconds.
+"""Packed shards back to token files that training reads anywhere, verified; it takes seconds.
 
 Each shard is unpacked by itself, into its place in the .bin of either split. What is in a store is
 fetched then, so the disk holds one such shard for each thread. Where the training tokens do not fit
@@ -43,7 +43,6 @@ UNPACKED_IDS = 1 << 18
 """Ids that are decompressed at a time, so that a damaged file takes no more memory than a good
 one."""
 
-
 COMPRESS = ", or set runtime.token_placement to compressed (about a third of that),"
 """What else helps against a full disk."""
 
@@ -85,6 +84,7 @@ def unpack(packed: Path, out: Path, *, compressed: bool = False) -> TokenMetadat
 def _blocks(
     unpacked: Iterable[tuple[int, list[Block]]], progress: Progress
 ) -> Generator[Block, None, None]:
+    """The blocks of all shards, in their order, while the progress is shown."""
     for size, blocks in unpacked:
         progress.advance(size)
         yield from blocks
