@@ -31,7 +31,7 @@ def write_shards(
             (
                 executor.start(pl.DataFrame.clone, documents)[0],
                 documents["text"].str.len_bytes().to_numpy(),
-                np.arange(len(documents)),
+                np.ones(len(documents), dtype=np.bool_),
             )
             for documents in batches
         )

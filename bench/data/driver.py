@@ -92,7 +92,7 @@ def drive(executor: Executor, chunk: Chunk, params: CleanParams, folder: Path) -
             cleaned_chunks([chunk] * CHUNKS, params, executor, tally, progress)
         ) as cleaned,
     ):
-        new = Duplicates(params, executor, tally, size).new_rows(cleaned)
+        new = Duplicates(params, executor, tally, size).new_documents(cleaned)
         write_shards(new, folder, tally, executor=executor)
 
 

@@ -354,8 +354,7 @@ class RayExecutor(Executor):
     def result(self, task: Task) -> Any:
         """See `Executor.result`."""
         try:
-            self._wait(task.future)
-            return self._ray.get(task.future)
+            return self._fetched(task.future)
         except self._ray.exceptions.RayTaskError as error:
             raise error.cause from error
         except self._ray.exceptions.RayError as error:
@@ -385,9 +384,11 @@ class RayExecutor(Executor):
             self._looked = now
         return self._nodes
 
-    def _wait(self, reference: Any) -> None:
-        """Wait for a result, but only CORELESS_SECONDS while the cluster has no core."""
-        while not self._ray.wait([reference], timeout=CORELESS_SECONDS)[0]:
+    def _fetched(self, reference: Any) -> Any:
+        """A result. It is waited for, but only CORELESS_SECONDS while the cluster has no core."""
+        while True:
+            with contextlib.suppress(self._ray.exceptions.GetTimeoutError):
+                return self._ray.get(reference, timeout=CORELESS_SECONDS)
             if not self._alive():
                 has = ", ".join(
                     f"{name} {amount:g}"

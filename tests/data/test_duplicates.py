@@ -79,7 +79,7 @@ def cleaned(executor: Machines, keys: np.ndarray, first: int = 0, machine: int =
 
 
 @given(st.lists(DOCUMENT, max_size=30), st.booleans(), st.booleans(), st.data())
-def test_the_rows_and_counts_of_sets(documents, exact, near, data):
+def test_the_verdicts_and_counts_of_sets(documents, exact, near, data):
     """Whatever the chunks, the machines that cleaned them, and the waves."""
     waves = data.draw(st.lists(st.integers(1, 3), min_size=1))
     executor = Machines(data.draw(st.integers(1, 25)), waves)
@@ -93,10 +93,10 @@ def test_the_rows_and_counts_of_sets(documents, exact, near, data):
     tally = Tally()
     large = data.draw(st.booleans())
     size = HERE_BYTES + 1 if large else HERE_BYTES
-    found = list(Duplicates(params, executor, tally, size).new_rows(started))
+    found = list(Duplicates(params, executor, tally, size).new_documents(started))
     unique, kept, _ = by_sets(keys, exact=exact)
-    expected = [np.flatnonzero(part).tolist() for part in np.split(kept, cuts)]
-    assert [rows.tolist() for *_, rows in found] == expected
+    expected = [part.tolist() for part in np.split(kept, cuts)]
+    assert [new.tolist() for *_, new in found] == expected
     assert [where for where, *_ in found] == [chunk.documents for chunk in started]
     assert bool(executor.starts_of("divide")) == (near or (exact and large))
     for reason, dropped in (("duplicate", ~unique), ("near_duplicate", unique & ~kept)):
@@ -154,8 +154,8 @@ def test_a_wave_is_judged_while_the_next_one_is_compared():
             yield cleaned(executor, random_keys(5))
 
     params = parameters(near_duplicates={**NEAR_DUPLICATES, "enabled": True})
-    rows = Duplicates(params, executor, Tally(), size=0).new_rows(chunks())
-    progress = [(len(read), len(executor.starts_of("divide"))) for _ in rows]
+    found = Duplicates(params, executor, Tally(), size=0).new_documents(chunks())
+    progress = [(len(read), len(executor.starts_of("divide"))) for _ in found]
     assert progress == [(6, 2)] * 3 + [(8, 3)] * 5
 
 

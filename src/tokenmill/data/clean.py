@@ -76,7 +76,7 @@ def clean(
         with contextlib.closing(
             cleaned_chunks(chunks, params, executor, tally, progress)
         ) as cleaned:
-            new = Duplicates(params, executor, tally, on_disk).new_rows(cleaned)
+            new = Duplicates(params, executor, tally, on_disk).new_documents(cleaned)
             write_shards(new, folder, tally, executor=executor, store=store)
         tally.refuse_unread()
         report = report_on(tally, found, raw, params, encoding)

@@ -30,7 +30,7 @@ from tokenmill.data.dedup import (
 )
 from tokenmill.data.params import CleanParams
 from tokenmill.data.report import Tally, examples_of
-from tokenmill.data.shard_writer import Documents, Rows
+from tokenmill.data.shard_writer import Documents
 from tokenmill.executor import Executor, Task
 from tokenmill.formats.metrics import Example
 
@@ -75,13 +75,13 @@ class Duplicates:
         self._exact = params.deduplicate
         self._by_tasks = params.near_duplicates.enabled or (self._exact and size > HERE_BYTES)
 
-    def new_rows(self, chunks: Iterable[CleanedChunk]) -> Iterator[Documents]:
-        """The documents of each chunk, their lengths, and the rows that are no duplicates."""
+    def new_documents(self, chunks: Iterable[CleanedChunk]) -> Iterator[Documents]:
+        """The documents of each chunk, their lengths, and which are no duplicates."""
         judged = self._judged_by_tasks(chunks) if self._by_tasks else self._judged_here(chunks)
         for chunk, verdict in judged:
             self._count(chunk, ~verdict.unique, "duplicate")
             self._count(chunk, verdict.unique & ~verdict.kept, "near_duplicate")
-            yield chunk.documents, chunk.lengths, np.flatnonzero(verdict.kept)
+            yield chunk.documents, chunk.lengths, verdict.kept
 
     def _judged_here(self, chunks: Iterable[CleanedChunk]) -> Iterator[Judged]:
         seen = SeenHashes()
@@ -116,7 +116,7 @@ class Duplicates:
         self._tally.drop_some(reason, examples, count=len(rows))
 
 
-def _examples(documents: pl.DataFrame, rows: Rows) -> list[Example]:
+def _examples(documents: pl.DataFrame, rows: NDArray[np.intp]) -> list[Example]:
     """The documents in these rows as examples."""
     shown = documents[rows]
     return examples_of(shown["text"], shown["source"])

@@ -22,11 +22,12 @@ from tokenmill.formats.shards import SHARD_BYTES, shard_file, write_shard
 from tokenmill.formats.store import Manifest, Store, StoredShard, write_manifest
 from tokenmill.temporary import temporary_folder
 
-Rows = NDArray[np.intp]
-"""Numbers of rows in a table, ascending."""
+Documents: TypeAlias = tuple[Task, NDArray[np.uint32], NDArray[np.bool_]]
+"""A table, the bytes of each of its texts in UTF-8, and which of them to write."""
 
-Documents: TypeAlias = tuple[Task, NDArray[np.uint32], Rows]
-"""A table, the bytes of each of its texts in UTF-8, and the rows to write."""
+Bits: TypeAlias = NDArray[np.uint8]
+"""Some rows of a table, as packed bits, one for each row that it has. So they are small enough to
+travel with a task."""
 
 
 def write_shards(
@@ -48,9 +49,9 @@ def write_shards(
     folder = folder.resolve()
     write = partial(_write, store=store)
 
-    def start(number: int, shard: list[tuple[Task, Rows]]) -> tuple[Task, ...]:
-        tables, rows = zip(*shard, strict=True)
-        return executor.start(write, shard_file(folder, number), rows, *tables)
+    def start(number: int, shard: list[tuple[Task, Bits]]) -> tuple[Task, ...]:
+        tables, chosen = zip(*shard, strict=True)
+        return executor.start(write, shard_file(folder, number), chosen, *tables)
 
     starting = map(start, itertools.count(), _divided(documents, executor))
     few = executor.in_order(starting, lambda: _shards_at_once(executor))
@@ -74,21 +75,22 @@ def _shards_at_once(executor: Executor) -> int:
 
 def _divided(
     documents: Iterable[Documents], executor: Executor
-) -> Iterator[list[tuple[Task, Rows]]]:
+) -> Iterator[list[tuple[Task, Bits]]]:
     """The tables of each shard, and the rows of each that belong to it."""
-    shard: list[tuple[Task, Rows]] = []
+    shard: list[tuple[Task, Bits]] = []
     held = 0
-    for cleaned, lengths, new in documents:
-        table, rows = cleaned, new
+    for cleaned, lengths, kept in documents:
+        table, height = cleaned, len(kept)
+        rows = np.flatnonzero(kept)
         sizes = lengths[rows].cumsum(dtype=np.int64)
         if len(rows) and 2 * sizes[-1] < lengths.sum(dtype=np.int64):
-            (table,) = executor.start(_copied, cleaned, new)
-            rows = np.arange(len(new))
+            (table,) = executor.start(_copied, cleaned, np.packbits(kept))
+            rows, height = np.arange(len(rows)), len(rows)
         before = 0
         while len(rows):
             wanted = before + SHARD_BYTES - held
             taken = min(int(np.searchsorted(sizes, wanted)) + 1, len(rows))
-            shard.append((table, rows[:taken]))
+            shard.append((table, _bits(rows[:taken], height)))
             held += int(sizes[taken - 1]) - before
             before = int(sizes[taken - 1])
             rows, sizes = rows[taken:], sizes[taken:]
@@ -99,20 +101,31 @@ def _divided(
         yield shard
 
 
-def _copied(documents: pl.DataFrame, rows: Rows) -> pl.DataFrame:
+def _bits(rows: NDArray[np.intp], height: int) -> Bits:
+    """These rows of a table of so many."""
+    chosen = np.zeros(height, dtype=np.bool_)
+    chosen[rows] = True
+    return np.packbits(chosen)
+
+
+def _rows(table: pl.DataFrame, chosen: Bits) -> pl.DataFrame:
+    return table.filter(pl.Series(np.unpackbits(chosen, count=len(table)).view(np.bool_)))
+
+
+def _copied(documents: pl.DataFrame, chosen: Bits) -> pl.DataFrame:
     """The documents in these rows. A filtered column keeps all of its text in memory; this one does
     not."""
-    kept = documents[rows]
+    kept = _rows(documents, chosen)
     return kept.with_columns(pl.Series("text", kept["text"].to_list(), dtype=pl.String))
 
 
 def _write(
-    path: Path, rows: Sequence[Rows], *tables: pl.DataFrame, store: str | None
+    path: Path, chosen: Sequence[Bits], *tables: pl.DataFrame, store: str | None
 ) -> tuple[int, StoredShard | None, Tally]:
     """Write one shard; its size in bytes, what the store has of it, and the counts of its
     documents."""
     documents = pl.concat(
-        [table[some] for table, some in zip(tables, rows, strict=True)], rechunk=True
+        [_rows(table, rows) for table, rows in zip(tables, chosen, strict=True)], rechunk=True
     )
     tally = Tally()
     tally.add_kept(documents)
