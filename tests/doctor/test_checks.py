@@ -238,6 +238,8 @@ def test_compressed_tokens_take_less_room(large: Project, known: bool):
         checks.bytes_to_write(params, text=9999, tokens=tokens, vocab_size=320)
         for params in (large.params, large.params.model_copy(update={"runtime": runtime}))
     )
+    if tokens:
+        assert plain["tokens"] == tokens.train.file_bytes + tokens.val.file_bytes
     assert plain.pop("tokens") > 2 * compressed.pop("tokens") > 0
     assert plain == compressed
 

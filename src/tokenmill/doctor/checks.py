@@ -21,7 +21,7 @@ from tokenmill.doctor import dvc, environment, objects
 from tokenmill.doctor.environment import Check, Finding, Project, ok, problem, warning
 from tokenmill.doctor.limits import is_writable
 from tokenmill.formats.raw_text import holds, raw_text
-from tokenmill.formats.token_file import COMPRESSED_SHARE, TokenMetadata, read_metadata
+from tokenmill.formats.token_file import TokenMetadata, read_metadata, unpacked_bytes
 from tokenmill.model.config import ModelConfig
 from tokenmill.model.device import Compute, choose_compute
 from tokenmill.model.gpt import parameter_count
@@ -268,7 +268,6 @@ def bytes_to_write(
         plain = int(4 * text / BYTES_PER_TOKEN[params.tokenizer.type])
         val = int(params.tokenize.val_fraction * plain)
         train = plain - val
-    unpacked = val + (int(COMPRESSED_SHARE * train) if params.runtime.is_compressed else train)
     config = ModelConfig.of(params.model, vocab_size)
     weights = 4 * parameter_count(config)
     work = Workload(config, params.train, tokens=0)
@@ -276,7 +275,10 @@ def bytes_to_write(
     parts = {
         "clean text": ("clean", int(PARQUET * text)),
         "packed tokens": ("tokenize", int(PACKED * (train + val))),
-        "tokens": ("unpack", unpacked),
+        "tokens": (
+            "unpack",
+            unpacked_bytes(train, val, compressed=params.runtime.is_compressed),
+        ),
         "weights of the epochs": ("train", params.train.epochs * weights),
         # Besides those that are kept: the one before the decay, and the one that is being written.
         "checkpoints": ("train", (params.runtime.checkpoint.keep + 2) * (weights + state)),

@@ -234,6 +234,11 @@ def compressed_file(folder: Path) -> Path:
     return folder / "train.zst"
 
 
+def unpacked_bytes(train: int, val: int, *, compressed: bool) -> int:
+    """About the bytes that `unpack` writes, if the .bin of the splits have `train` and `val`."""
+    return val + (int(COMPRESSED_SHARE * train) if compressed else train)
+
+
 def packed_dtype(vocab_size: int) -> str:
     """The type of packed ids: uint16 where that is large enough, else as in the .bin."""
     return NARROW_DTYPE if vocab_size <= 1 << 16 else DTYPE

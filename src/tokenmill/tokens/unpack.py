@@ -25,7 +25,6 @@ from tokenmill.executor import ThreadExecutor
 from tokenmill.formats.store import Manifest, ShardFile, read_manifest
 from tokenmill.formats.token_blocks import Block, compressed_blocks, write_blocks
 from tokenmill.formats.token_file import (
-    COMPRESSED_SHARE,
     DTYPE,
     SPLITS,
     PackedShard,
@@ -36,6 +35,7 @@ from tokenmill.formats.token_file import (
     packed_dtype,
     read_metadata,
     token_file,
+    unpacked_bytes,
     write_metadata,
 )
 
@@ -58,12 +58,12 @@ def unpack(packed: Path, out: Path, *, compressed: bool = False) -> TokenMetadat
     """
     metadata = read_metadata(packed)
     manifest = read_manifest(packed)
-    total = metadata.train.file_bytes + metadata.val.file_bytes
-    saved = int((1 - COMPRESSED_SHARE) * metadata.train.file_bytes) if compressed else 0
+    train, val = metadata.train.file_bytes, metadata.val.file_bytes
+    needed = unpacked_bytes(train, val, compressed=compressed)
     with (
-        files.enough_room(out, lambda: total - saved, or_else="" if compressed else COMPRESS),
+        files.enough_room(out, lambda: needed, or_else="" if compressed else COMPRESS),
         files.write_directory(out) as folder,
-        Progress("unpack", total) as progress,
+        Progress("unpack", train + val) as progress,
         ThreadExecutor() as executor,
     ):
         plain: tuple[Split, ...] = ("val",) if compressed else SPLITS
