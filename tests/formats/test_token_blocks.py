@@ -12,13 +12,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tokenmill.core.errors import UserError
+from tokenmill.core.paths import way_out
 from tokenmill.formats import token_blocks as module
 from tokenmill.formats.token_blocks import (
     BLOCK_IDS,
+    Block,
     CompressedTokens,
     compressed_blocks,
+    compressor,
     write_blocks,
 )
+from tokenmill.formats.token_file import COMPRESSED_SHARE, DTYPE
 
 DTYPES = ["<u2", "<i4"]
 
@@ -82,13 +86,24 @@ def test_the_last_bytes_are_a_table_of_the_blocks(tmp_path: Path) -> None:
     assert sizes[:, 1].tolist() == [2 * BLOCK_IDS, 2 * BLOCK_IDS, 10]
 
 
+def test_words_take_about_the_share_that_is_planned_for() -> None:
+    """Words that are as frequent as Zipf's law has them, in no order."""
+    weights = 1 / np.arange(1, 32_001)
+    ids = np.random.default_rng(0).choice(
+        len(weights), size=4 * BLOCK_IDS, p=weights / weights.sum()
+    )
+    size = sum(len(block.frame) for block in compressed_blocks(ids, "<u2"))
+    assert 0.75 * COMPRESSED_SHARE < size / ids.astype(DTYPE).nbytes < COMPRESSED_SHARE
+
+
 def with_sizes(change: Callable[[np.ndarray], None]) -> Callable[[bytes], bytes]:
-    """Change the table of a file of two blocks."""
+    """Change the table of a file."""
 
     def changed(content: bytes) -> bytes:
-        sizes = np.frombuffer(content[-25:-9], "<u4").copy().reshape(2, 2)
+        begin = -9 - 8 * int.from_bytes(content[-9:-5], "little")
+        sizes = np.frombuffer(content[begin:-9], "<u4").copy().reshape(-1, 2)
         change(sizes)
-        return content[:-25] + sizes.tobytes() + content[-9:]
+        return content[:begin] + sizes.tobytes() + content[-9:]
 
     return changed
 
@@ -105,10 +120,6 @@ def swapped(sizes: np.ndarray) -> None:
     sizes[:, 1] = sizes[::-1, 1].copy()
 
 
-def emptied(sizes: np.ndarray) -> None:
-    sizes[:, 1] = 0, sizes[:, 1].sum()
-
-
 @pytest.mark.parametrize(
     ("damage", "message"),
     [
@@ -119,11 +130,13 @@ def emptied(sizes: np.ndarray) -> None:
         (lambda old: old + b"\0", "does not end with a table"),
         (lambda old: old[:-5] + b"\x80" + old[-4:], "does not end with a table"),
         (lambda old: old[:-9] + b"\xff\xff\xff\xff" + old[-5:], "does not end with a table"),
+        (lambda old: old[:-4] + b"\0" + old[-3:], "does not end with a table"),
         (lambda old: old[:-33] + b"\0" + old[-32:], "does not end with a table"),
+        (lambda old: old[:-29] + b"\0" + old[-28:], "does not end with a table"),
         (with_sizes(lambda sizes: sizes.fill(0)), "does not end with a table"),
-        (with_sizes(emptied), "is not in blocks of 8,197 ids"),
         (with_sizes(lambda sizes: sizes[1:, 1].fill(12)), "is not in blocks of 8,197 ids"),
-        (with_sizes(lambda sizes: sizes[1:, 1].fill(9)), "is not in blocks of 8,197 ids"),
+        (with_sizes(lambda sizes: sizes[1:, 1].fill(11)), "is not in blocks of 8,197 ids"),
+        (with_sizes(lambda sizes: sizes[1:, 1].fill(8)), "is not in blocks of 8,197 ids"),
         (with_sizes(moved(0)), "cannot be decompressed"),
         (with_sizes(moved(1)), "cannot be decompressed"),
         (with_sizes(swapped), "cannot be decompressed"),
@@ -137,4 +150,30 @@ def test_a_damaged_file_is_refused(damage: Callable, message: str, tmp_path: Pat
     path.write_bytes(damage(path.read_bytes()))
     with pytest.raises(UserError, match=message) as caught:
         CompressedTokens(path, "<u2", len(ids))[:]
-    assert "train.zst" in str(caught.value)
+    assert str(path) in str(caught.value)
+    assert way_out(path) in str(caught.value)
+
+
+@pytest.mark.parametrize("cuts", [[], [BLOCK_IDS, BLOCK_IDS]])
+def test_blocks_of_too_many_or_no_ids_are_refused(cuts: list[int], tmp_path: Path) -> None:
+    ids = ids_of(BLOCK_IDS + 1)
+    compress = compressor("<u2").compress
+    parts = np.split(ids.astype("<u2"), cuts)
+    with (tmp_path / "train.zst").open("wb") as file:
+        write_blocks(file, [Block(compress(part.tobytes()), part.nbytes) for part in parts])
+    with pytest.raises(UserError, match="is not in blocks of 8,193 ids"):
+        CompressedTokens(tmp_path / "train.zst", "<u2", len(ids))
+
+
+def test_blocks_beyond_4_gib_are_read(tmp_path: Path) -> None:
+    """The block before them is a hole in the file."""
+    path = tmp_path / "train.zst"
+    ids = ids_of(2 * BLOCK_IDS + 5)
+    hole = (1 << 32) - 1
+    written(path, ids, "<u2")
+    content = with_sizes(lambda sizes: sizes[:1, 0].fill(hole))(path.read_bytes())
+    first = compressed_blocks(ids, "<u2")[0]
+    with path.open("wb") as file:
+        file.seek(hole)
+        file.write(content[len(first.frame) :])
+    assert np.array_equal(CompressedTokens(path, "<u2", len(ids))[BLOCK_IDS:], ids[BLOCK_IDS:])

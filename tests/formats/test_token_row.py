@@ -49,15 +49,26 @@ def test_compressed_tokens_are_the_same_row(tokens: Path, compressed: Path) -> N
     assert document_ends(row, 7).tolist() == [8]
 
 
+@pytest.mark.parametrize("searched", [1, 7, 90])
+def test_document_ends_are_found_wherever_they_are(
+    searched: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "SEARCHED_IDS", searched)
+    ends = document_ends(np.arange(90) % 10, 9)
+    assert ends.tolist() == list(range(10, 91, 10))
+
+
 @pytest.mark.parametrize("size", [1, 7, 90, 1000])
 def test_blocks_are_the_row_one_after_the_other(
     size: int, tokens: Path, compressed: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "BLOCK_IDS", size)
     for folder in (tokens, compressed):
-        blocks = list(module.read_blocks(open_tokens(folder, "train"), 3, 80))
+        row = open_tokens(folder, "train")
+        blocks = list(module.read_blocks(row, 3, 80))
         assert np.concatenate(blocks).tolist() == list(range(3, 80))
         assert max(map(len, blocks)) <= size
+        assert not any(isinstance(block, np.memmap) for block in blocks), "copied out of the map"
 
 
 def test_other_compressed_content_is_refused(compressed: Path, tmp_path: Path) -> None:
@@ -91,8 +102,9 @@ def test_tokens_are_mapped_read_only(tokens: Path) -> None:
         mapped[0] = 1
 
 
-def test_token_file_of_another_size_is_refused(tokens: Path) -> None:
-    edit(tokens / "train.bin", lambda old: old[:-4])
+@pytest.mark.parametrize("change", [lambda old: old[:-4], lambda old: old + bytes(4)])
+def test_token_file_of_another_size_is_refused(change: Callable, tokens: Path) -> None:
+    edit(tokens / "train.bin", change)
     with pytest.raises(UserError, match=r"train\.bin .*[\d,]+ bytes"):
         open_tokens(tokens, "train")
 
@@ -104,6 +116,13 @@ def test_missing_token_file_names_unpack(tokens: Path) -> None:
     shutil.rmtree(tokens)
     with pytest.raises(UserError, match=r"metadata\.json is missing"):
         open_tokens(tokens, "val")
+
+
+@pytest.mark.parametrize(("split", "name"), [("train", "train.zst"), ("val", "val.bin")])
+def test_a_missing_file_beside_compressed_tokens(split: Split, name: str, compressed: Path) -> None:
+    (compressed / name).unlink()
+    with pytest.raises(UserError, match=rf"{split}\.bin is missing.*dvc repro unpack"):
+        open_tokens(compressed, split)
 
 
 def test_other_content_is_refused(tokens: Path) -> None:
