@@ -1,6 +1,7 @@
 """Sequences of a split. Tokens are their own positions, so that coverage is an equality of sets."""
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -120,6 +121,33 @@ def test_tokens_are_the_same_wherever_they_are_placed(placement: str):
     assert isinstance(tokens, torch.Tensor)
     assert tokens.tolist() == ids.tolist()
     assert (tokens.data_ptr() == ids.ctypes.data) == (placement == "mmap")
+
+
+@pytest.mark.parametrize(
+    ("placement", "where"), [("mmap", "cpu"), ("memory", "cpu"), ("device", "meta")]
+)
+def test_one_placement_is_on_the_device(placement: str, where: str):
+    """The meta device stands for a GPU."""
+    tokens, _ = place_tokens(np.arange(9, dtype=np.int32), placement, torch.device("meta"))
+    assert isinstance(tokens, torch.Tensor)
+    assert tokens.device.type == where
+
+
+@pytest.mark.parametrize(
+    ("gpu", "host", "place"),
+    [(4001, 0, "device"), (4000, 801, "memory"), (4000, 800, "mmap")],
+)
+def test_the_fastest_place_with_room_is_chosen(
+    gpu: int, host: int, place: str, monkeypatch: pytest.MonkeyPatch
+):
+    """400 bytes of tokens take at most a tenth of a GPU's free memory, or half of the host's."""
+    huge = 1 << 40
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda _: (gpu, huge))
+    memory = SimpleNamespace(available=host, total=huge)
+    monkeypatch.setattr(module.psutil, "virtual_memory", lambda: memory)
+    monkeypatch.setattr(torch.Tensor, "to", lambda tensor, _: tensor)
+    ids = np.arange(100, dtype=np.int32)
+    assert place_tokens(ids, "auto", torch.device("cuda"))[1] == place
 
 
 def test_tokens_too_large_for_memory_stay_a_memory_map(monkeypatch: pytest.MonkeyPatch):

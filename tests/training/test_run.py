@@ -7,7 +7,7 @@ import shutil
 from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 from unittest import mock
 
 import pytest
@@ -37,6 +37,7 @@ from tokenmill.training import async_checkpoint, loop
 from tokenmill.training import run as run_module
 from tokenmill.training.checkpoint import OPTIMIZER, fingerprint
 from tokenmill.training.history import RunState, StepRow, ValidationRow
+from tokenmill.training.params import RuntimeParams
 
 
 def test_run_learns_and_writes_all_its_files(here: Path, tokens: Path, said: io.StringIO):
@@ -84,6 +85,12 @@ def test_another_project_in_the_environment_is_left_alone(
     assert checkpoints(here) == [9, 10]
     assert {path.name for path in (here / "other/.resume").iterdir()} == {"a", "b", "c"}
     assert (here / ".resume" / PACKED_SHARDS).is_dir()
+
+
+def test_every_placement_has_its_words():
+    choices = get_args(RuntimeParams.model_fields["token_placement"].annotation)
+    assert {"auto", *run_module.PLACES} == {*choices}
+    assert len({*run_module.PLACES.values()}) == len(run_module.PLACES)
 
 
 def test_token_placement_changes_no_byte(here: Path, tokens: Path):
