@@ -1,13 +1,20 @@
 """Which executor params.yaml asks for, and the error if it cannot be opened."""
 
 import os
+import re
 import socket
 import sys
 
 import pytest
 
 from tokenmill.core.errors import UserError
-from tokenmill.executor import ExecutorParams, ThreadExecutor, open_executor
+from tokenmill.executor import (
+    ExecutorParams,
+    ThreadExecutor,
+    check_versions,
+    open_executor,
+    versions,
+)
 
 LOCAL = ExecutorParams(data_engine="local", ray_address=None, store=None)
 
@@ -59,3 +66,12 @@ def test_a_dead_address_is_refused_at_once(monkeypatch: pytest.MonkeyPatch) -> N
             f"runtime.ray_address (null, which is {address}) leads to no Ray cluster ("
             in complaint(on_ray(None))
         )
+
+
+@pytest.mark.parametrize("other", ["0.1", "999.0", "(none)"])
+def test_any_other_version_is_refused(other: str) -> None:
+    here = versions()
+    check_versions(here)
+    for package, version in here.items():
+        with pytest.raises(UserError, match=rf" {package} {version},.* {re.escape(other)},"):
+            check_versions(here | {package: other})

@@ -4,11 +4,13 @@ import gc
 import hashlib
 import itertools
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import polars as pl
@@ -28,6 +30,7 @@ from tokenmill.core.errors import UserError
 from tokenmill.data import shard_writer
 from tokenmill.data.clean import clean
 from tokenmill.executor import (
+    TASKS_PER_CORE,
     TASKS_PER_NODE,
     Executor,
     ExecutorParams,
@@ -204,6 +207,38 @@ def test_a_group_and_what_takes_its_values_run_on_one_node(executor: Executor) -
     assert len(set.union(*used)) == 2, "both nodes have something to do"
 
 
+def test_groups_go_where_least_is_under_way_for_a_core(
+    cluster: Any, executor: Executor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(executor_module, "LOOK_SECONDS", 0.0)
+    large = cluster.add_node(num_cpus=2, **NODE)
+    wait_for(lambda: executor.limit() == 2 * TASKS_PER_NODE + 2 * TASKS_PER_CORE)
+
+    def function() -> None:
+        import ray  # noqa: PLC0415 (most of a second, which only slow tests need)
+
+        end = time.monotonic() + 60  # where the test has failed
+        while not (tmp_path / ray.get_runtime_context().get_node_id()).exists():
+            assert time.monotonic() < end
+            time.sleep(0.02)
+
+    tasks = [executor.start(function, group=number)[0] for number in range(8)]
+    counts = Counter(task.node for task in tasks)
+    assert counts.pop(large.node_id) == 4
+    assert [*counts.values()] == [2, 2]
+    (tmp_path / large.node_id).touch()
+    for task in tasks:
+        if task.node == large.node_id:
+            executor.result(task)
+    more = [executor.start(function, group=number)[0] for number in range(8, 10)]
+    assert {task.node for task in more} == {large.node_id}, "what was there has ended"
+    for node in counts:
+        (tmp_path / str(node)).touch()
+    for task in [*tasks, *more]:
+        executor.result(task)
+    remove(large, cluster, executor)
+
+
 def test_values_lost_with_a_node_are_computed_again(
     cluster: Any, executor: Executor, tmp_path: Path
 ) -> None:
@@ -237,7 +272,7 @@ def test_values_lost_with_a_node_are_computed_again(
     expected = [20_000 * (number + 1) for number in range(len(started))]
     assert [executor.result(one) for (one,) in sums] == expected
     assert len(list(tmp_path.iterdir())) > len(started)
-    cluster.remove_node(doomed, allow_graceful=False)
+    remove(doomed, cluster, executor)
 
 
 def test_values_are_kept_that_a_task_is_to_keep(executor: Executor) -> None:
@@ -273,6 +308,13 @@ def kill(node: Any) -> None:
         process.kill()
 
 
+def remove(node: Any, cluster: Any, executor: Executor) -> None:
+    """The executor knows it when this returns, so that the next test has the same nodes as ever."""
+    cluster.remove_node(node, allow_graceful=False)
+    with patch.object(executor_module, "LOOK_SECONDS", 0.0):
+        wait_for(lambda: executor.limit() == 2 * TASKS_PER_NODE)
+
+
 def test_a_killed_node_loses_nothing(cluster: Any, executor: Executor, tmp_path: Path) -> None:
     doomed = cluster.add_node(num_cpus=2, **NODE)
     numbers = itertools.count()
@@ -295,7 +337,7 @@ def test_a_killed_node_loses_nothing(cluster: Any, executor: Executor, tmp_path:
     elsewhere = {path.name.split("-")[0] for path in tmp_path.glob("*.done")}
     assert len(elsewhere) == len(results)
     assert begun_by(doomed.node_id, tmp_path) <= elsewhere
-    cluster.remove_node(doomed, allow_graceful=False)
+    remove(doomed, cluster, executor)
 
 
 def slowly(folder: Path, *, never: str) -> Callable[[int], int]:
