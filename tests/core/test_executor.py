@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tokenmill.core.errors import UserError
-from tokenmill.executor import ThreadExecutor
+from tokenmill.executor import WAITING, Task, ThreadExecutor
 
 THREADS = st.integers(1, 5)
 
@@ -61,11 +61,28 @@ def test_items_are_read_in_the_caller_and_bounded(threads: int, taken: int) -> N
             yield number
 
     results = ThreadExecutor(threads=threads).map(done.append, items())
-    for _ in itertools.islice(results, taken):
-        assert len(readers) <= taken + threads + 2
+    for number, _ in enumerate(itertools.islice(results, taken)):
+        assert len(readers) == number + threads + WAITING
+    before = len(readers)
     results.close()
     assert set(readers) <= {threading.current_thread()}
-    assert len(done) <= len(readers) <= taken + threads + 2
+    assert len(done) <= len(readers) == before
+
+
+def test_a_caller_may_bound_what_is_under_way() -> None:
+    executor = ThreadExecutor(threads=3)
+    started = []
+
+    def tasks() -> Iterator[tuple[Task, ...]]:
+        for number in itertools.count():
+            started.append(number)
+            yield executor.start(abs, number)
+
+    results = executor.in_order(tasks(), lambda: 2)
+    for number, (task,) in enumerate(itertools.islice(results, 5)):
+        assert executor.result(task) == number
+        assert len(started) == number + 2
+    results.close()
 
 
 def test_all_threads_work() -> None:
@@ -91,6 +108,7 @@ def test_closing_cancels_waiting_items_and_ends_threads() -> None:
         assert next(results) == 0
         threading.Timer(0.1, go.set).start()
         results.close()
+        assert go.is_set() or begun == [0], "what has begun has ended"
         assert len(begun) <= 2
     assert begun in ([0], [0, 1])
     assert threads
