@@ -176,12 +176,15 @@ def _names(raw: Path) -> None:
     for name in (
         b"a\nb.txt",
         b"\x1b[2J.txt",
-        b"\xff\xfe.txt",
         b"-rf.txt",
         b"$(touch x).txt",
         b"x" * 240 + b".txt",
     ):
         Path(raw, os.fsdecode(name)).write_text("a text of its own\n")
+
+
+def _other_bytes(raw: Path) -> None:
+    Path(raw, os.fsdecode(b"\xff\xfe.txt")).write_text("a text of its own\n")
 
 
 def _many(raw: Path) -> None:
@@ -196,6 +199,7 @@ FOLDERS: dict[str, Callable[[Path], None]] = {
     "a pipe": _pipe,
     "a folder with a file's name": _folder,
     "hostile names": _names,
+    "a name that is not UTF-8": _other_bytes,
     "5,000 empty files": _many,
 }
 

@@ -248,9 +248,8 @@ class Table:
     """A parquet file as polars can open it: itself, or a copy that goes with this object.
 
     A compressed file is unpacked, because parquet is read from its end. An object is copied: polars
-    could read it where it is, but would look for keys of its own, in other places. So is a file
-    whose path is not Unicode, which polars cannot open. Another process, to which this is sent,
-    makes a copy of its own.
+    could read it where it is, but would look for keys of its own, in other places. Another process,
+    to which this is sent, makes a copy of its own.
     """
 
     def __init__(self, source: Source):
@@ -260,8 +259,7 @@ class Table:
     def path(self) -> str:
         """The path of the file or of its copy, which is made when it is asked for."""
         source = self.source
-        is_unicode = source.location == source.location.encode("utf-8", "replace").decode()
-        if source.compression is None and is_unicode and not is_url(source.location):
+        if source.compression is None and not is_url(source.location):
             return source.location
         stack = contextlib.ExitStack()
         weakref.finalize(self, stack.close)  # also at the end of the process

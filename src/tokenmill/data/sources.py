@@ -18,7 +18,7 @@ import zlib
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, replace
-from operator import itemgetter
+from operator import attrgetter
 from pathlib import Path, PurePosixPath
 from shlex import quote
 from typing import IO, Any, NamedTuple
@@ -171,11 +171,10 @@ def find_sources(
     if not raw.exists():
         raise _missing(raw, parameter, readable)
     encoding = encoding if encoding == "auto" else codecs.lookup(encoding).name
-    found: list[tuple[bytes, Source]] = []
+    sources = list[Source]()
     skipped: Counter[str] = Counter()
-    for path, any_name, is_plain in _entries(raw):
-        in_bytes = os.fsencode(any_name)
-        name = in_bytes.decode("utf-8", "replace")  # a Linux name may be any bytes
+    for path, name, is_plain in _entries(raw):
+        _refuse_other_names(path)
         ending = _suffix(name)
         compression = ending if ending in COMPRESSIONS else None
         kind = _suffix(name[: -len(ending)]) if compression else ending
@@ -184,10 +183,8 @@ def find_sources(
             continue
         version = _listed(path, raw, parameter, is_plain=is_plain)
         source = Source(path, name, kind, compression, version[0], version, encoding)
-        members = _members(source, formats, skipped) if ending == ZIP else [source]
-        found += ((in_bytes + one.name[len(name) :].encode(), one) for one in members)
-    found.sort(key=itemgetter(0))
-    sources = [source for _, source in found]
+        sources += _members(source, formats, skipped) if ending == ZIP else [source]
+    sources.sort(key=attrgetter("name"))  # code points are in the order of their bytes in UTF-8
     if not sources and not raw.is_dir() and _suffix(raw.name) != ZIP:
         raise UserError(
             f"{parameter} ({raw}) has no known format; give a file that ends in {readable}."
@@ -199,6 +196,16 @@ def find_sources(
         )
     read, held_out = _split(sources)
     return Found(read, dict(sorted(skipped.items())), held_out)
+
+
+def _refuse_other_names(path: str) -> None:
+    """Refuse a name that is not UTF-8, as Linux allows; DVC says then which bytes it cannot encode,
+    not of which file."""
+    shown = path if path.isascii() else os.fsencode(path).decode("utf-8", "backslashreplace")
+    if shown != path:
+        raise UserError(
+            f"{shown} has a name that is not UTF-8, which DVC cannot record; rename it."
+        )
 
 
 def _missing(raw: Raw, parameter: str, readable: str) -> UserError:
