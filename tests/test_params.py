@@ -488,6 +488,27 @@ def test_file_must_be_there_and_be_yaml(content: bytes | None, problem: str, tmp
 
 
 @pytest.mark.parametrize(
+    ("content", "line", "what"),
+    [
+        (b"model:\n\tn_layer: 12\n", 2, "'\\t'"),
+        (b"model:\n  n_layer: 12\n  n_head: 1\n  n_layer: 6\n", 4, '"n_layer"'),
+        (b"model: {}\ntrain:\n  betas: [1\nmodel: {}\n", 4, "':'"),
+        (b"model: 'modern\n", 2, "end of stream"),
+    ],
+)
+def test_what_is_no_yaml_is_named_with_its_line(
+    content: bytes, line: int, what: str, tmp_path: Path
+):
+    path = tmp_path / "params.yaml"
+    path.write_bytes(content)
+    said = unreadable(path)
+    assert f"(line {line}); " in said
+    assert what in said
+    assert "unicode string" not in said
+    assert "http" not in said
+
+
+@pytest.mark.parametrize(
     ("section", "keys"),
     [
         (

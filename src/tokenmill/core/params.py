@@ -23,6 +23,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 from pydantic_core import ErrorDetails
 from ruamel.yaml import YAML, YAMLError
 from ruamel.yaml.constructor import SafeConstructor
+from ruamel.yaml.error import MarkedYAMLError
 from ruamel.yaml.resolver import VersionedResolver
 
 from tokenmill.core.errors import UserError
@@ -307,12 +308,22 @@ def yaml_value(text: str, name: object) -> Any:
                 f"{name} holds the marks of an unfinished merge (line {line}); keep one side "
                 "(docs/sharing.md)."
             ) from None
-        raise UserError(f"{name} is not valid YAML: {' '.join(str(error).split())}") from None
+        raise UserError(f"{name} is not valid YAML: {_said(error)}") from None
     except LookupError:
         raise UserError(
             f"{name} is not valid YAML: a value does not suit its tag (`!!bool`, `!!int`, "
             "`!!float`); leave the tag out."
         ) from None
+
+
+def _said(error: Exception) -> str:
+    """What is wrong and in which line, without the excerpt and the advice to programmers that YAML
+    errors carry."""
+    parts = list[str]()
+    if isinstance(error, MarkedYAMLError):
+        places = (error.context, error.context_mark), (error.problem, error.problem_mark)
+        parts = [f"{what} (line {mark.line + 1})" for what, mark in places if what and mark]
+    return f"{', '.join(parts)}; correct it there." if parts else " ".join(str(error).split())
 
 
 class _Constructor(SafeConstructor):
