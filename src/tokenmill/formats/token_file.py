@@ -216,7 +216,8 @@ class PlacementParams(Section, extra="ignore"):
     map of their file. `auto`: the first of these with enough room. `compressed`: for tokens that do
     not fit the disk, `unpack` writes them in compressed blocks, about a third of the .bin, and
     training decompresses the blocks that a batch needs. The sequences are the same. After a change
-    from or to `compressed`, type `dvc repro -sf unpack`."""
+    from or to `compressed`, type `dvc repro -sf unpack`. The next `dvc repro` runs again what reads
+    the tokens; `train` finds its last checkpoint and repeats no step."""
 
     @property
     def is_compressed(self) -> bool:
