@@ -96,7 +96,7 @@ def test_every_problem_is_in_one_error(write: Write):
         f"{path} has 4 problems:",
         "  model.architecture ('gpt3') must be 'gpt2', 'modern' or 'speedrun'.",
         "  model.n_layer (0) must be greater than or equal to 1.",
-        "  train.epochs ('four') must be a valid integer.",
+        "  train.epochs ('four') must be an integer.",
         "  runtime.device ('tpu') must be 'auto', 'cpu', 'cuda' or 'mps'.",
     ]
 
@@ -104,6 +104,9 @@ def test_every_problem_is_in_one_error(write: Write):
 @pytest.mark.parametrize(
     ("name", "value", "wanted"),
     [
+        ("clean.deduplicate", "Yes", "true or false"),
+        ("train.epochs", 1.5, "an integer"),
+        ("train.weight_decay", "much", "a number"),
         ("data.raw", "", "1 or more characters"),
         ("finetune.data", "", "1 or more characters"),
         ("data.raw", 7, "a text"),

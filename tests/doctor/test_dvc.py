@@ -17,6 +17,7 @@ from tests.imports import ROOT
 from tests.pipeline.project import Project as Repository
 from tests.pipeline.project import ran
 from tests.runs.unfinished import begin, stop
+from tokenmill.core import paths
 from tokenmill.doctor import checks, dvc, environment
 from tokenmill.doctor.environment import KEEP_ONE_SIDE, Finding, Pipeline, Project
 from tokenmill.doctor.objects import check_objects
@@ -241,6 +242,18 @@ class TestPipeline:
         finding = single(dvc.check_pipeline, project)
         assert finding == Finding("warning", "pipeline", "to run: train", "dvc repro")
         assert compared(project).outdated == ["train"]
+
+    def test_what_the_remote_may_have_is_to_be_fetched(self, repository: Repository):
+        lock = repository.root / "dvc.lock"
+        for is_locked in (False, True):
+            lock.unlink(missing_ok=True)
+            if is_locked:
+                lock.write_text("schema: '2.0'\n")
+            finding = single(dvc.check_pipeline, opened(repository))
+            assert (dvc.FETCH in finding.text) == is_locked
+            assert finding.fix == "dvc repro"
+        (repository.root / paths.CLEAN).mkdir(parents=True)
+        assert dvc.FETCH not in single(dvc.check_pipeline, opened(repository)).text
 
     def test_a_training_that_diverged_is_not_to_be_repeated(self, repository: Repository):
         begin(repository.root)

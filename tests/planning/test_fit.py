@@ -148,6 +148,14 @@ def test_a_part_is_spread_over_the_text(
     assert "".join(text[0] for text in Corpus.read(project, params).sample) == "ae"
 
 
+def test_a_text_without_records_is_refused_with_the_reason(tmp_path: Path, params: AllParams):
+    chats = tmp_path / "chats.jsonl"
+    chats.write_text("no JSON")
+    data = params.data.model_copy(update={"raw": str(chats)})
+    with pytest.raises(UserError, match="is not JSON"):
+        Corpus.read(tmp_path, params.model_copy(update={"data": data}))
+
+
 @pytest.mark.parametrize("sample_bytes", [10**6, 10**4])
 def test_marks_and_ends_of_documents_are_tokens(
     params: AllParams, project: Path, monkeypatch: pytest.MonkeyPatch, sample_bytes: int

@@ -469,12 +469,14 @@ def _as_compared(project: "Project", found: "Finding") -> Status:
 
 def _outdated(root: Path, stages: Sequence[str], *, repro: str) -> Status:
     """The state with stages to run, which the command `repro` does."""
+    from tokenmill.doctor import dvc
+
     named = ", ".join(stages)
-    if not any((root / folder).exists() for folder in ("data/clean", "data/tokens", "models/gpt")):
-        pull = [("dvc pull && dvc repro", "fetch what the remote has, run the rest")]
+    if dvc.nothing_ran(root):
+        fetch = [(dvc.FETCH, "fetch what the remote has, run the rest")]
         return Status(
             "nothing has run here yet.",
-            [(repro, f"run {named}"), *pull * (root / "dvc.lock").exists()],
+            [(repro, f"run {named}"), *fetch * dvc.may_be_fetched(root)],
         )
     return Status(
         f"to run: {named}.",

@@ -383,7 +383,14 @@ def validate(view: type[View], content: dict[str, Any], path: object) -> View:
 
 
 MUST_BE = {
+    "bool_parsing": "true or false",
+    "bool_type": "true or false",
     "dict_type": "names and values, as `name: value`",
+    "float_parsing": "a number",
+    "float_type": "a number",
+    "int_from_float": "an integer",
+    "int_parsing": "an integer",
+    "int_type": "an integer",
     "invalid_key": "a text",
     "list_type": "a list",
     "model_type": "names and values, as `name: value`",

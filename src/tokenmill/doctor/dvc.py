@@ -307,9 +307,25 @@ def check_pipeline(project: Project) -> Iterator[Finding]:
     text = "; ".join(f"{what}: {', '.join(names)}" for what, names in found.items() if names)
     if text:
         run = unfinished(project.root)
+        if may_be_fetched(project.root):
+            text = f"{text} (or `{FETCH}`, if the remote has what dvc.lock names)"
         yield warning("pipeline", text, way_on(pipeline, run.way_on if run else "dvc repro"))
     else:
         yield ok("pipeline", "every stage is up to date")
+
+
+FETCH = "dvc pull && dvc repro"
+"""Fetches what the remote has, and runs the rest."""
+
+
+def may_be_fetched(root: Path) -> bool:
+    """Whether dvc.lock names results and none that takes long is here, as in a fresh clone."""
+    return (root / "dvc.lock").exists() and nothing_ran(root)
+
+
+def nothing_ran(root: Path) -> bool:
+    """Whether no result of a stage that takes long is here."""
+    return not any((root / path).exists() for path in (paths.CLEAN, paths.TOKENS, paths.MODEL))
 
 
 def way_on(pipeline: Pipeline, command: str) -> str:

@@ -146,8 +146,9 @@ class Corpus:
         total = 0
         turn_tokens = 0
         blocks: list[int] = []
+        tally = Tally()
         for document in chain.from_iterable(
-            texts(each, params.clean, Tally(), blocks.append) for each in sources[::every]
+            texts(each, params.clean, tally, blocks.append) for each in sources[::every]
         ):
             parts = split_turns(document)
             said = [part for part in parts if part not in TURN_TOKENS]
@@ -158,6 +159,7 @@ class Corpus:
             if total > SAMPLE_BYTES:
                 break
         if not total:
+            tally.refuse_unread()
             raise UserError(
                 f"data.raw ({params.data.raw}) holds no text; set data.raw to text of your own."
             )
