@@ -52,6 +52,9 @@ it has not hashed yet."""
 MISSING = ("deleted", "not in cache")
 """The words of `dvc status` for a file that is only missing."""
 
+FETCH = "dvc pull && dvc repro"
+"""Fetches what the remote has, and runs the rest."""
+
 T = TypeVar("T")
 
 
@@ -312,10 +315,6 @@ def check_pipeline(project: Project) -> Iterator[Finding]:
         yield warning("pipeline", text, way_on(pipeline, run.way_on if run else "dvc repro"))
     else:
         yield ok("pipeline", "every stage is up to date")
-
-
-FETCH = "dvc pull && dvc repro"
-"""Fetches what the remote has, and runs the rest."""
 
 
 def may_be_fetched(root: Path) -> bool:

@@ -35,8 +35,8 @@ Tokens: TypeAlias = np.ndarray | CompressedTokens
 def open_tokens(folder: Path, split: Split) -> Tokens:
     """The tokens of a split, read-only: one row of ids, each document followed by end-of-text.
 
-    The whole file is read once and compared with the metadata: size, SHA-256 and ids. That
-    takes a second for a gigabyte of the .bin, and two and a half where it is compressed.
+    The whole file is read once and compared with the metadata: size, SHA-256 and ids. That takes a
+    second for a gigabyte of the .bin, and two and a half where it is compressed.
 
     Args:
         folder: what `unpack` wrote, `data/tokens`.
