@@ -6,7 +6,13 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from tokenmill.normalize import (
+    BREAKS,
+    INVISIBLE,
     NOT_SURELY_NFC,
+    OUTSIDE,
+    SPACES,
+    UNWANTED_MARKS,
+    WITHOUT_JOINERS,
     drop_boilerplate,
     fold_table,
     lost_letters,
@@ -34,6 +40,38 @@ def test_normalizing_is_idempotent_and_row_by_row(mode, texts):
     once = normalize(pl.Series(texts, dtype=pl.String), mode)
     assert normalize(once, mode).to_list() == once.to_list()
     assert [clean_one(text, mode) for text in texts] == once.to_list()
+
+
+def by_every_step(texts: pl.Series, mode) -> pl.Series:
+    """Every step for every text, in their order."""
+    one_to_three = [(BREAKS, "\n"), (SPACES, " "), (INVISIBLE, ""), *WITHOUT_JOINERS]
+    for pattern, by in one_to_three:
+        texts = texts.str.replace_all(pattern, by)
+    texts = texts.str.normalize("NFC")
+    if mode != "lenient":
+        texts = texts.str.replace_many(fold_table(mode))
+    for pattern, left in UNWANTED_MARKS[mode]:
+        texts = texts.str.replace_all(pattern, left).str.normalize("NFC")
+    five_and_six = [
+        (OUTSIDE[mode], "\0"),
+        (r"(\n[ \t]*)\x00[ \t\x00]*", "${1}"),
+        (r"\x00", " "),
+        (r"[ \t]+\n", "\n"),
+        (r"([^ \t\n])(?:[ \t]{2,}|\t)", "${1} "),
+        (r"\n{3,}", "\n\n"),
+    ]
+    for pattern, by in five_and_six:
+        texts = texts.str.replace_all(pattern, by)
+    return texts.str.strip_chars(" \t\n")
+
+
+@pytest.mark.parametrize("mode", MODES)
+@settings(max_examples=50)
+@given(texts=st.lists(NASTY, max_size=8))
+@example(texts=[f"a{chr(point)}’{chr(point)}—={chr(point)}" for point in range(0x3100)])
+def test_no_shortcut_changes_a_text(mode, texts):
+    texts = pl.Series(texts, dtype=pl.String)
+    assert normalize(texts, mode).to_list() == by_every_step(texts, mode).to_list()
 
 
 def test_the_letters_that_strict_loses_are_known():
@@ -136,6 +174,7 @@ def test_characters_that_skip_nfc_are_nfc():
     sure = "".join(char for char, asks in zip(every, skipping, strict=True) if not asks)
     assert len(sure) > 40_000
     assert all(unicodedata.combining(char) == 0 for char in sure)
+    assert not pl.Series([sure]).str.contains(r"\p{M}")[0]
     for start in range(len(sure)):
         assert unicodedata.is_normalized("NFC", sure[start])
     assert (

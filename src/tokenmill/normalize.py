@@ -22,7 +22,7 @@ tests.
 import re
 import unicodedata
 from collections.abc import Callable
-from functools import cache
+from functools import cache, partial
 from typing import Literal
 
 import numpy as np
@@ -107,6 +107,15 @@ EMOJI = (
     r"\x{2900}-\x{297F}\x{2B00}-\x{2BFF}\x{3000}-\x{33FF}]]]+"
 )
 
+UNWANTED_MARKS = {"strict": ((MARKS, ""),), "balanced": ((STRAY_MARKS, "$1"),), "lenient": ()}
+"""The marks that go without a trace, of folded text: patterns with their replacements."""
+
+OUTSIDE = {"strict": BEYOND_ASCII, "balanced": FOREIGN, "lenient": EMOJI}
+"""What becomes a space, of folded text."""
+
+_TYPOGRAPHY = (("[‘’]", "'"), ("[“”]", '"'), ("–", "-"), ("—", "--"), ("…", "..."))
+"""The folds of most rows beyond ASCII. No other step changes these characters or looks for them."""
+
 
 def normalize(texts: pl.Series, mode: Mode) -> pl.Series:
     r"""Normalize the texts of a batch (String, no nulls) to the alphabet of `mode`, in order. A
@@ -118,7 +127,9 @@ def normalize(texts: pl.Series, mode: Mode) -> pl.Series:
     """
     if mode == "none":
         return texts
-    beyond = texts.str.len_bytes() != texts.str.len_chars()
+    if mode != "lenient":
+        texts = _change(texts, _beyond_ascii(texts), _fold_typography)
+    beyond = _beyond_ascii(texts)
     texts = _change(texts, beyond, lambda some: _steps_1_to_5(some, mode))
     # Rows of ASCII need neither step 4 nor 5.
     texts = _change(texts, ~beyond & texts.str.contains(_CONTROL), _steps_1_to_3)
@@ -158,6 +169,11 @@ def _change(
     return both.gather(rows)
 
 
+def _beyond_ascii(texts: pl.Series) -> pl.Series:
+    """Which rows are not ASCII."""
+    return texts.str.len_bytes() != texts.str.len_chars()
+
+
 def _have(texts: pl.Series, string: str) -> pl.Series:
     """Which rows contain a string."""
     return texts.str.contains(string, literal=True)
@@ -188,16 +204,36 @@ def _without_joiners(texts: pl.Series) -> pl.Series:
 
 def _steps_1_to_5(texts: pl.Series, mode: Mode) -> pl.Series:
     """Steps 1 to 5 for rows beyond ASCII."""
-    texts = _change(
-        texts, texts.str.contains(f"{_BREAKS_SPACES_INVISIBLE}|{NOT_SURELY_NFC}"), _steps_1_to_4
-    )
-    if mode == "lenient":
-        return _spaces_for(texts, EMOJI)
-    folds = fold_table(mode)
-    texts = texts.str.replace_many(list(folds), list(folds.values()))
-    # Most rows held only quotes and dashes: they are ASCII now, and done.
-    beyond = texts.str.len_bytes() != texts.str.len_chars()
-    return _change(texts, beyond, _in_ascii if mode == "strict" else _in_every_script)
+
+    def changed(some: pl.Series) -> pl.Series:
+        # All marks and joiners are in these
+        unsure = some.str.contains(f"{_BREAKS_SPACES_INVISIBLE}|{NOT_SURELY_NFC}")
+        some = _change(some, unsure, _steps_1_to_4)
+        if mode != "lenient":
+            folds = fold_table(mode)
+            folded = some.str.replace_many(list(folds), list(folds.values()))
+            for pattern, left in UNWANTED_MARKS[mode]:
+                folded = _change(folded, unsure, partial(_replace, pattern=pattern, by=left))
+            some = _change(folded, unsure & (folded != some), _nfc)
+        outside = _beyond_ascii(some)
+        return _change(some, outside, lambda rest: _spaces_for(rest, OUTSIDE[mode]))
+
+    return _change(texts, texts.str.contains(_to_change(mode)), changed)
+
+
+def _fold_typography(texts: pl.Series) -> pl.Series:
+    for pattern, folded in _TYPOGRAPHY:
+        texts = _replace(texts, pattern, folded)
+    return texts
+
+
+@cache
+def _to_change(mode: Mode) -> str:
+    """Matches the characters that steps 1 to 5 may change, alone or with their neighbours."""
+    if mode == "strict":
+        return BEYOND_ASCII
+    folded = "" if mode == "lenient" else f"[{''.join(fold_table(mode))}]|"
+    return f"{_BREAKS_SPACES_INVISIBLE}|{NOT_SURELY_NFC}|{folded}{OUTSIDE[mode]}"
 
 
 def _steps_1_to_4(texts: pl.Series) -> pl.Series:
@@ -216,27 +252,16 @@ def _nfc(texts: pl.Series) -> pl.Series:
     )
 
 
-def _in_ascii(texts: pl.Series) -> pl.Series:
-    """Step 5 of `strict` for folded rows."""
-    return _spaces_for(texts.str.replace_all(MARKS, ""), BEYOND_ASCII)
-
-
-def _in_every_script(texts: pl.Series) -> pl.Series:
-    """Step 5 of `balanced` for folded rows: symbols are removed, and no mark makes a new one."""
-    return _spaces_for(_nfc(_replace(texts, STRAY_MARKS, "${1}")), FOREIGN)
-
-
 def _spaces_for(texts: pl.Series, pattern: str) -> pl.Series:
     """Replace each match by a space, but at the start of a line by nothing, because there a space
     would be indentation."""
 
-    def replaced(some: pl.Series) -> pl.Series:
-        some = some.str.replace_all(pattern, _MARK).str.replace_all(
-            rf"(\n[ \t]*){_MARK}[ \t{_MARK}]*", "${1}"
-        )
+    def spaced(some: pl.Series) -> pl.Series:
+        some = some.str.replace_all(rf"(\n[ \t]*){_MARK}[ \t{_MARK}]*", "${1}")
         return some.str.replace_all(_MARK, " ", literal=True)
 
-    return _change(texts, texts.str.contains(pattern), replaced)
+    texts = texts.str.replace_all(pattern, _MARK)
+    return _change(texts, _have(texts, _MARK), spaced)
 
 
 def _step_6(texts: pl.Series) -> pl.Series:

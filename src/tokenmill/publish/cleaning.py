@@ -18,20 +18,14 @@ def cleaning_rules(mode: Mode) -> dict[str, Any] | None:
     """
     if mode == "none":
         return None
-    # marks that change a character, each with what is left; then what becomes a space
-    marks, foreign = {
-        "strict": ([(normalize.MARKS, "")], normalize.BEYOND_ASCII),
-        "balanced": ([(normalize.STRAY_MARKS, "$1")], normalize.FOREIGN),
-        "lenient": ([], normalize.EMOJI),
-    }[mode]
     return {
         "breaks": _in_javascript(normalize.BREAKS),
         "spaces": _in_javascript(normalize.SPACES),
         "invisible": _in_javascript(normalize.INVISIBLE),
         "joiners": _pairs_in_javascript(normalize.WITHOUT_JOINERS),
         "folds": {} if mode == "lenient" else normalize.fold_table(mode),
-        "marks": _pairs_in_javascript(marks),
-        "foreign": _in_javascript(foreign),
+        "marks": _pairs_in_javascript(normalize.UNWANTED_MARKS[mode]),
+        "foreign": _in_javascript(normalize.OUTSIDE[mode]),
     }
 
 
