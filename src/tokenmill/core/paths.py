@@ -161,3 +161,8 @@ def way_out(path: Path) -> str:
     if ".resume" in below:
         return "`dvc repro` makes it again"
     return "bring it again from where it is from"
+
+
+def damaged(path: Path, what: str) -> UserError:
+    """The error about a file that is not what a stage wrote; `what` follows its path."""
+    return UserError(f"{path} {what}; {way_out(path)}.")

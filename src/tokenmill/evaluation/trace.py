@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tokenmill.core.errors import UserError
 from tokenmill.core.files import rounded
 from tokenmill.core.params import Section
-from tokenmill.core.paths import VALIDATION_DOCUMENTS, way_out
+from tokenmill.core.paths import VALIDATION_DOCUMENTS, damaged
 from tokenmill.evaluation.results import Evaluation
 from tokenmill.formats.chat import readable
 from tokenmill.formats.measured import measured_text
@@ -380,9 +379,9 @@ def _bits_per_byte(documents: "pl.DataFrame", chosen: np.ndarray) -> float | Non
     if documents.is_empty():
         return None
     if len(documents) != len(chosen):
-        raise UserError(
-            f"{VALIDATION_DOCUMENTS} has {len(documents):,} documents, the measured text "
-            f"{len(chosen):,}; {way_out(VALIDATION_DOCUMENTS)}."
+        raise damaged(
+            VALIDATION_DOCUMENTS,
+            f"has {len(documents):,} documents, the measured text {len(chosen):,}",
         )
     sums = documents.filter(chosen).select("loss", "bytes").sum()
     size = sums["bytes"].item()

@@ -15,7 +15,7 @@ import polars as pl
 
 from tokenmill.core.errors import UserError
 from tokenmill.core.files import expect, open_regular, write_beside
-from tokenmill.core.paths import way_out
+from tokenmill.core.paths import damaged
 from tokenmill.formats.chat_columns import text_bytes
 from tokenmill.formats.store import ShardFile, StoredShard, read_manifest
 
@@ -38,6 +38,8 @@ MOST_ROW_GROUPS = 1 << 16
 """More row groups than a shard ever has; a footer that promises more is wrong."""
 
 ZSTD_LEVEL = 1
+
+FOREIGN = "is not a shard of the stage clean"
 
 UNREADABLE = (pl.exceptions.PolarsError, pl.exceptions.PanicException)
 """What polars raises of a damaged file."""
@@ -162,9 +164,9 @@ def _read(path: Path, group: RowGroup, columns: Sequence[str]) -> pl.DataFrame:
     try:
         found = table.slice(group.start, group.rows).collect()
     except UNREADABLE:
-        raise _damaged(path) from None
+        raise damaged(path, FOREIGN) from None
     if len(found) != group.rows or found.schema != schema or any(found.null_count().row(0)):
-        raise _damaged(path)
+        raise damaged(path, FOREIGN)
     return found
 
 
@@ -200,13 +202,9 @@ def _read_footer(shard: ShardFile) -> dict[str, int]:
             footer = pl.read_parquet_metadata(shard.path)
         found = {name: int(footer[name]) for name in names}
     except (KeyError, ValueError, *UNREADABLE):
-        raise _damaged(shard.path) from None
+        raise damaged(shard.path, FOREIGN) from None
     documents, rows = found["documents"], found["row_group_rows"]
     fits = 1 <= rows <= ROW_GROUP_ROWS and 1 <= documents <= MOST_ROW_GROUPS * rows
     if found["format"] != CLEAN_FORMAT or not fits:
-        raise _damaged(shard.path)
+        raise damaged(shard.path, FOREIGN)
     return found
-
-
-def _damaged(path: Path) -> UserError:
-    return UserError(f"{path} is not a shard of the stage clean; {way_out(path)}.")

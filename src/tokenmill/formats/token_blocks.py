@@ -15,8 +15,7 @@ from typing import IO, TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from tokenmill.core import files
-from tokenmill.core.errors import UserError
-from tokenmill.core.paths import way_out
+from tokenmill.core.paths import damaged
 from tokenmill.formats.token_file import DTYPE, NARROW_DTYPE
 
 if TYPE_CHECKING:
@@ -108,12 +107,12 @@ class CompressedTokens:
         self._length = length
         with files.open_regular(path) as file:
             if not path.stat().st_size:  # it cannot be mapped
-                raise self._damaged("is empty")
+                raise damaged(path, "is empty")
             self._content = memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
         sizes = self._sizes()
         ids, rest = np.divmod(sizes["content"].astype(np.int64), self._dtype.itemsize)
         if rest.any() or not ((ids > 0) & (ids <= BLOCK_IDS)).all() or ids.sum() != length:
-            raise self._damaged(f"is not in blocks of {length:,} ids")
+            raise damaged(path, f"is not in blocks of {length:,} ids")
         self._ids = ids
         self._starts = np.append(0, ids.cumsum())
         self._frames = np.append(0, sizes["compressed"].cumsum(dtype=np.int64))
@@ -131,10 +130,7 @@ class CompressedTokens:
                 is_whole = sizes["compressed"].sum(dtype=np.int64) == frames
                 if is_whole and self._content[frames:begin] == header:
                     return sizes
-        raise self._damaged("does not end with a table of its blocks")
-
-    def _damaged(self, what: str) -> UserError:
-        return UserError(f"{self._path} {what}; {way_out(self._path)}.")
+        raise damaged(self._path, "does not end with a table of its blocks")
 
     def __len__(self) -> int:
         return self._length
@@ -181,5 +177,5 @@ class CompressedTokens:
                 frames, decompressed_sizes=sizes.tobytes(), threads=-1
             )
         except zstandard.ZstdError as error:
-            raise self._damaged(f"cannot be decompressed ({error})") from None
+            raise damaged(self._path, f"cannot be decompressed ({error})") from None
         return np.frombuffer(b"".join(one.tobytes() for one in found), self._dtype)

@@ -22,7 +22,7 @@ from pydantic import Field, model_validator
 
 from tokenmill.core.errors import UserError
 from tokenmill.core.params import Section
-from tokenmill.core.paths import way_out
+from tokenmill.core.paths import damaged
 from tokenmill.formats.records import read_record
 from tokenmill.formats.token_file import METADATA_FILE, Count, Sha256, Size, read_metadata
 from tokenmill.formats.token_row import check_numbers, map_numbers, open_tokens, read_blocks
@@ -184,7 +184,7 @@ def open_index(folder: Path, tokens: Path) -> TokenIndex:
 def _open_array(path: Path, dtype: str, length: int, sha256: str, bound: int) -> np.ndarray:
     """Map a file of numbers from 0 to `bound` - 1, after comparing it with its description."""
     if not path.is_file():
-        raise UserError(f"{path} is missing; {way_out(path)}.")
+        raise damaged(path, "is missing")
     if not length:  # an empty file cannot be mapped
         return np.empty(0, dtype)
     numbers = map_numbers(path, dtype, length)

@@ -11,7 +11,7 @@ from typing import TypeAlias
 import numpy as np
 
 from tokenmill.core.errors import UserError
-from tokenmill.core.paths import way_out
+from tokenmill.core.paths import damaged
 from tokenmill.formats.token_blocks import CompressedTokens
 from tokenmill.formats.token_file import (
     DTYPE,
@@ -91,7 +91,7 @@ def map_numbers(path: Path, dtype: str, length: int) -> np.memmap:
     """
     size = path.stat().st_size
     if size != length * np.dtype(dtype).itemsize:
-        raise _mismatch(path, f"has {size:,} bytes, not {length:,} numbers of type {dtype}")
+        raise damaged(path, f"has {size:,} bytes, not {length:,} numbers of type {dtype}")
     return np.memmap(path, dtype=dtype, mode="r")
 
 
@@ -107,10 +107,6 @@ def check_numbers(path: Path, blocks: Iterable[np.ndarray], sha256: str, bound: 
         found.update(block.data)
         least, most = min(least, int(block.min())), max(most, int(block.max()))
     if found.hexdigest() != sha256:
-        raise _mismatch(path, "does not match the SHA-256 in metadata.json")
+        raise damaged(path, "does not match the SHA-256 in metadata.json")
     if least < 0 or most >= bound:
-        raise _mismatch(path, f"has numbers outside 0 … {bound - 1}")
-
-
-def _mismatch(path: Path, what: str) -> UserError:
-    return UserError(f"{path} {what}; {way_out(path)}.")
+        raise damaged(path, f"has numbers outside 0 … {bound - 1}")

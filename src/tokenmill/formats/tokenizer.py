@@ -158,10 +158,7 @@ def read_tokenizer(file: Path, way_out: str = "") -> TextTokenizer:
     tokenizer = parse_tokenizer(content, file, way_out)
     record = file.with_name(RECORD)
     if record.exists() and read_record(record, dict[str, Sha256]) != {"sha256": tokenizer.sha256}:
-        raise UserError(
-            f"{file} is not the one that {RECORD} beside it records (SHA-256); "
-            f"{paths.way_out(file)}."
-        )
+        raise paths.damaged(file, f"is not the one that {RECORD} beside it records (SHA-256)")
     return tokenizer
 
 

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from tokenmill.core.errors import UserError
 from tokenmill.core.files import open_regular, write_beside, write_json
-from tokenmill.core.paths import way_out
+from tokenmill.core.paths import damaged, way_out
 from tokenmill.model.config import ModelConfig
 from tokenmill.model.gpt import GPT, empty_model, model_class, outline
 from tokenmill.model.manifest import CONFIG, MANIFEST, WEIGHTS, read_config, read_manifest
@@ -71,7 +71,7 @@ def _check(tensors: dict[str, Tensor], model: GPT, path: Path) -> None:
         unknown.remove(published)
         tensor = _transposed(model, name, tensors[published])
         if not tensor.is_floating_point():
-            raise UserError(f"{path} holds {published} as {tensor.dtype}; {way_out(path)}.")
+            raise damaged(path, f"holds {published} as {tensor.dtype}")
         if tensor.shape != parameter.shape:
             raise UserError(
                 f"{path} holds {published} of shape {tuple(tensor.shape)}, the model needs "
@@ -110,9 +110,7 @@ def load_model(folder: Path, device: str = "cpu") -> GPT:
     if (run / MANIFEST).exists():
         manifest = read_manifest(run)
         if manifest.model != config:
-            raise UserError(
-                f"{folder / CONFIG} is not the model of {run / MANIFEST}; {way_out(folder)}."
-            )
+            raise damaged(folder / CONFIG, f"is not the model of {run / MANIFEST}")
         manifest.check_weights(folder)
     return model_of(config, tensors, path, device)
 
@@ -127,9 +125,9 @@ def model_of(
         UserError: the weights are not those of such a model, which is not built then.
     """
     if config.n_layer > len(tensors):  # an outline takes 3 ms a layer
-        raise UserError(
-            f"{path} is smaller than the model of its {CONFIG}, which has {config.n_layer:,} "
-            f"layers; {way_out(path)}."
+        raise damaged(
+            path,
+            f"is smaller than the model of its {CONFIG}, which has {config.n_layer:,} layers",
         )
     _check(tensors, outline(config), path)
     model = empty_model(config, device=device)
@@ -148,7 +146,7 @@ def read_weights(path: Path) -> dict[str, Tensor]:
             f"{path} is missing; `dvc pull` fetches it, `dvc repro` makes it."
         ) from None
     except SafetensorError as error:
-        raise UserError(f"{path} is damaged ({error}); {way_out(path)}.") from None
+        raise damaged(path, f"is damaged ({error})") from None
 
 
 def hf_config(config: ModelConfig) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from pydantic import BaseModel, Field
 from tokenmill.core.errors import UserError
 from tokenmill.core.files import sha256_of
 from tokenmill.core.params import Epochs, Section, Weight
-from tokenmill.core.paths import way_out
+from tokenmill.core.paths import damaged
 from tokenmill.formats.records import read_record
 from tokenmill.formats.token_file import Sha256
 from tokenmill.model.config import ModelConfig
@@ -78,10 +78,7 @@ class Manifest(Section):
         }
         found = sha256_of(folder / WEIGHTS)
         if found != recorded.get(folder.name):
-            raise UserError(
-                f"{folder / WEIGHTS} is not what training wrote: another hash is recorded; "
-                f"{way_out(folder)}."
-            )
+            raise damaged(folder / WEIGHTS, "is not what training wrote: another hash is recorded")
         return found
 
     def check_tokenizer(self, sha256: str, source: str) -> None:
@@ -124,8 +121,9 @@ def read_manifest(folder: Path) -> Manifest:
     """Read the manifest of a folder of models."""
     manifest = read_record(folder / MANIFEST, Manifest)
     if len(manifest.weights) != manifest.epochs:
-        raise UserError(
-            f"{folder / MANIFEST} is damaged (epochs: {manifest.epochs}, hashes of their weights: "
-            f"{len(manifest.weights)}); {way_out(folder)}."
+        hashes = len(manifest.weights)
+        raise damaged(
+            folder / MANIFEST,
+            f"is damaged (epochs: {manifest.epochs}, hashes of their weights: {hashes})",
         )
     return manifest

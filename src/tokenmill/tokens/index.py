@@ -11,8 +11,7 @@ import numpy as np
 from pydivsufsort import divsufsort
 
 from tokenmill.core import files
-from tokenmill.core.errors import UserError
-from tokenmill.core.paths import way_out
+from tokenmill.core.paths import damaged
 from tokenmill.display import Progress
 from tokenmill.executor import ThreadExecutor
 from tokenmill.formats import shards
@@ -161,9 +160,8 @@ def _sources(clean: Path, split: TokenizeParams, documents: int) -> list[Source]
             found.append(Source(first_document=count, name=name))
         count += length
     if count != documents:
-        raise UserError(
-            f"{clean} has {count:,} documents of training text, and the tokens {documents:,}; "
-            f"{way_out(clean)}."
+        raise damaged(
+            clean, f"has {count:,} documents of training text, and the tokens {documents:,}"
         )
     return found
 

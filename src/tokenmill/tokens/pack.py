@@ -26,7 +26,7 @@ from filelock import FileLock, Timeout
 
 from tokenmill.core import files
 from tokenmill.core.errors import UserError
-from tokenmill.core.paths import way_out
+from tokenmill.core.paths import damaged
 from tokenmill.display import Progress, say
 from tokenmill.executor import Executor
 from tokenmill.formats import shards
@@ -141,9 +141,7 @@ def _refuse_empty_split(
 def _compare_bytes(metadata: TokenMetadata, clean: Path, total: int) -> None:
     found = metadata.train.bytes + metadata.val.bytes
     if found != total:
-        raise UserError(
-            f"{clean} holds {found:,} bytes of text, but records {total:,}; {way_out(clean)}."
-        )
+        raise damaged(clean, f"holds {found:,} bytes of text, but records {total:,}")
 
 
 @contextlib.contextmanager

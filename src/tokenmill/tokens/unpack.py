@@ -19,7 +19,7 @@ import zstandard
 
 from tokenmill.core import files
 from tokenmill.core.errors import UserError
-from tokenmill.core.paths import way_out
+from tokenmill.core.paths import damaged
 from tokenmill.display import Progress
 from tokenmill.executor import ThreadExecutor
 from tokenmill.formats.store import Manifest, ShardFile, read_manifest
@@ -137,9 +137,9 @@ def _unpack_shard(
     except FileNotFoundError:
         raise UserError(f"{source} is missing; run `dvc pull` or `dvc repro tokenize`.") from None
     except zstandard.ZstdError as error:
-        raise _damaged(source, f"cannot be decompressed ({error})") from None
+        raise damaged(source, f"cannot be decompressed ({error})") from None
     except ValueError as error:
-        raise _damaged(source, str(error)) from None
+        raise damaged(source, str(error)) from None
     return sum(part.tokens for part in parts) * np.dtype(DTYPE).itemsize, blocks
 
 
@@ -170,7 +170,3 @@ def _write(found: Iterable[np.ndarray], target: Path, start: int) -> None:
         file.seek(start * np.dtype(DTYPE).itemsize)
         for ids in found:
             file.write(ids.data)
-
-
-def _damaged(source: Path, what: str) -> UserError:
-    return UserError(f"{source} {what}; {way_out(source)}.")

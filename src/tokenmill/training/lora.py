@@ -19,9 +19,8 @@ import torch
 from torch import Tensor, nn
 from torch.autograd import Function
 
-from tokenmill.core.errors import UserError
 from tokenmill.core.files import write_beside, write_json
-from tokenmill.core.paths import way_out
+from tokenmill.core.paths import damaged
 from tokenmill.model.config import LoraParams, ModelConfig
 from tokenmill.model.gpt import GPT, outline
 from tokenmill.model.huggingface import hf_name, read_weights
@@ -156,9 +155,7 @@ def load_adapter(model: GPT, folder: Path) -> None:
     if {name: each.shape for name, each in tensors.items()} != {
         name: each.shape for name, each in learned.items()
     }:
-        raise UserError(
-            f"{folder / ADAPTER} has matrices of other maps or of another rank; {way_out(folder)}."
-        )
+        raise damaged(folder / ADAPTER, "has matrices of other maps or of another rank")
     for name, parameter in learned.items():
         parameter.data.copy_(tensors[name])
     merge(model)

@@ -11,7 +11,7 @@ from pathlib import Path
 import torch
 
 from tokenmill.core.errors import UserError
-from tokenmill.core.paths import resume_root, way_out
+from tokenmill.core.paths import damaged, resume_root
 from tokenmill.costs import COSTS, TIMING, epoch_costs, publish_times, read_timing, write_costs
 from tokenmill.display import TrainingDisplay
 from tokenmill.formats.mixture import seen_in_words
@@ -249,10 +249,7 @@ def load_training(
         repeats=compilation.recorded,
     )
     if checkpoint and not optimizer.fits(saved):
-        raise UserError(
-            f"{checkpoint.folder / OPTIMIZER} is not the state of this run's optimizer; "
-            f"{way_out(checkpoint.folder)}."
-        )
+        raise damaged(checkpoint.folder / OPTIMIZER, "is not the state of this run's optimizer")
     if shared := group.broadcast_tensors(saved):
         optimizer.load(shared)
     return model, forward, optimizer, state
