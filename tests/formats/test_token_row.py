@@ -53,7 +53,7 @@ def test_compressed_tokens_are_the_same_row(tokens: Path, compressed: Path) -> N
 def test_document_ends_are_found_wherever_they_are(
     searched: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "SEARCHED_IDS", searched)
+    monkeypatch.setattr(module, "BLOCK_IDS", searched)
     ends = document_ends(np.arange(90) % 10, 9)
     assert ends.tolist() == list(range(10, 91, 10))
 

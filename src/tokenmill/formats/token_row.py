@@ -22,11 +22,8 @@ from tokenmill.formats.token_file import (
     token_file,
 )
 
-SEARCHED_IDS = 1 << 24
-"""Ids that are searched for the ends of documents at a time."""
-
 BLOCK_IDS = 1 << 18
-"""Ids that are read, compared and hashed at a time; so many are in a processor's cache."""
+"""Ids that are read, searched or hashed at a time; so many are in a processor's cache."""
 
 Tokens: TypeAlias = np.ndarray | CompressedTokens
 """A row of ids. Either kind has a length, and a slice of either is an array of int32."""
@@ -77,8 +74,8 @@ def read_blocks(ids: Tokens, start: int = 0, stop: int | None = None) -> Iterato
 def document_ends(ids: Tokens, eot_id: int) -> np.ndarray:
     """The position behind the end-of-text of each document; (documents,) int64."""
     found = [
-        np.flatnonzero(ids[start : start + SEARCHED_IDS] == eot_id) + start
-        for start in range(0, len(ids), SEARCHED_IDS)
+        np.flatnonzero(block == eot_id) + number * BLOCK_IDS
+        for number, block in enumerate(read_blocks(ids))
     ]
     return np.concatenate(found) + 1
 
