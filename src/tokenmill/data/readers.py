@@ -292,6 +292,28 @@ class Table:
                 f"{self.source.location} is not a readable parquet file ({reason}); get it again."
             ) from None
 
+    def batches(self, columns: list[str] | None, place: range) -> Iterator[pl.DataFrame]:
+        """The rows at `place`, PARQUET_ROWS at a time, with the columns that may hold text. Read as
+        one stream, polars would hold as many rows as it decodes before they are taken."""
+        with self.readable():
+            frame = pl.scan_parquet(self.path, glob=False)
+            schema = frame.collect_schema()
+            wanted = [name for name in schema if name in (KEYS if columns is None else columns)]
+            if not wanted:
+                raise no_text(self.source.location, schema.names(), columns)
+            frame = frame.select(_bounded(wanted, schema))
+            rows = PARQUET_ROWS
+            begin, end = place.start, place.stop
+            while begin < end:
+                many = min(rows, end - begin)
+                found = frame.slice(begin, many).collect()
+                yield from found.iter_slices(PARQUET_ROWS)
+                begin += many
+                if len(found) < many:  # another file by now
+                    break
+                fitting = PARQUET_BYTES * many // max(1, int(found.estimated_size()))
+                rows = max(PARQUET_ROWS, fitting // PARQUET_ROWS * PARQUET_ROWS)
+
     def __reduce__(self) -> tuple[Any, ...]:
         return _table_here, (self.source,)
 
@@ -316,19 +338,25 @@ class Rows:
         self, params: CleanParams, tally: Tally, advance: Advance = lambda _: None
     ) -> Iterator[str]:
         """Their texts. A row with a cell of more than MAX_RECORD_BYTES is counted as dropped."""
-        rows = _rows(self._batches(params.columns, advance), tally)
+        rows = self._rows(params.columns, tally, advance)
         first = self._place.start == 0
         return record_texts(rows, self._table.source.location, params.columns, tally, first=first)
 
-    def _batches(self, columns: list[str] | None, advance: Advance) -> Iterator[pl.DataFrame]:
+    def _rows(
+        self, columns: list[str] | None, tally: Tally, advance: Advance
+    ) -> Iterator[dict[str, Any]]:
         begin, end = self._place.start, self._place.stop
         held = 0
-        for batch in _batches(self._table, columns, self._place):
+        for batch in self._table.batches(columns, self._place):
             done = begin + len(batch)
             advance(self._table.size_of(range(begin, done)))
             begin = done
             held += int(batch.estimated_size())
-            yield batch
+            for row in batch.iter_rows(named=True):
+                if row.pop(_TOO_LONG):
+                    tally.drop("no_text", f"a cell of more than {MAX_RECORD_BYTES:,} bytes")
+                else:
+                    yield row
             if held >= self._most:
                 self.left = range(begin, end)
                 break
@@ -338,52 +366,15 @@ def cut_parquet(table: Table, params: CleanParams, size: int, longest: int) -> I
     """Divide the rows of a file into ranges of about `size` bytes, and of `longest` rows at most.
     Only the first rows are read; where later ones hold more, a range is too large."""
     count = table.rows
-    for first in _batches(table, params.columns, range(min(count, PARQUET_ROWS))):
+    for first in table.batches(params.columns, range(min(count, PARQUET_ROWS))):
         fitting = size * len(first) // max(1, int(first.estimated_size()))
         rows = max(1, min(fitting, longest))
         yield from (range(begin, min(begin + rows, count)) for begin in range(0, count, rows))
 
 
-def _rows(batches: Iterable[pl.DataFrame], tally: Tally) -> Iterator[dict[str, Any]]:
-    for batch in batches:
-        for row in batch.iter_rows(named=True):
-            if row.pop(_TOO_LONG):
-                tally.drop("no_text", f"a cell of more than {MAX_RECORD_BYTES:,} bytes")
-            else:
-                yield row
-
-
-def _batches(table: Table, columns: list[str] | None, place: range) -> Iterator[pl.DataFrame]:
-    """The rows of a parquet file at `place`, with the columns that may hold text."""
-    with table.readable():
-        yield from _read_table(table, columns, place)
-
-
 _TOO_LONG = "\0too long"
 """The name of the added column that says whether a row is too long; no table has a column of this
 name."""
-
-
-def _read_table(table: Table, columns: list[str] | None, place: range) -> Iterator[pl.DataFrame]:
-    """The rows of a parquet file at `place`, PARQUET_ROWS at a time. Read as one stream, polars
-    would hold as many rows as it decodes before they are taken."""
-    rows = PARQUET_ROWS
-    frame = pl.scan_parquet(table.path, glob=False)
-    schema = frame.collect_schema()
-    wanted = [name for name in schema if name in (KEYS if columns is None else columns)]
-    if not wanted:
-        raise no_text(table.source.location, schema.names(), columns)
-    begin, end = place.start, place.stop
-    frame = frame.select(_bounded(wanted, schema))
-    while begin < end:
-        many = min(rows, end - begin)
-        found = frame.slice(begin, many).collect()
-        yield from found.iter_slices(PARQUET_ROWS)
-        begin += many
-        if len(found) < many:  # another file by now
-            break
-        fitting = PARQUET_BYTES * many // max(1, int(found.estimated_size()))
-        rows = max(PARQUET_ROWS, fitting // PARQUET_ROWS * PARQUET_ROWS)
 
 
 def _bounded(names: list[str], schema: pl.Schema) -> list[pl.Expr]:
