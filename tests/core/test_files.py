@@ -10,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from filelock import FileLock, Timeout
 
 from tests.imports import SOURCE
 from tokenmill.core import files
@@ -186,6 +187,31 @@ def test_threads_that_write_at_one_place_take_turns(tmp_path: Path) -> None:
         list(pool.map(write, "abcd"))
     assert len({*(tmp_path / "file").read_text()}) == 1
     assert [found.name for found in tmp_path.iterdir()] == ["file"]
+
+
+def test_who_holds_a_lock_is_waited_for(tmp_path: Path) -> None:
+    path = tmp_path / "lock"
+    other = FileLock(path)
+    other.acquire()
+    waited = []
+
+    def waiting() -> None:
+        waited.append(path)
+        other.release()
+
+    for _ in range(2):  # the second time nobody holds it
+        with files.hold_lock(path, waiting), pytest.raises(Timeout):
+            FileLock(path).acquire(timeout=0)
+    assert waited == [path]
+    FileLock(path).acquire(timeout=0).lock.release()
+
+
+@pytest.mark.skipif(os.name == "nt", reason="links need a privilege there")
+def test_a_link_in_place_of_a_lock_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "lock").symlink_to(tmp_path / "mine")
+    with pytest.raises(UserError, match="lock is a link"), files.hold_lock(tmp_path / "lock"):
+        pass
+    assert not (tmp_path / "mine").exists()
 
 
 @pytest.mark.skipif(os.name == "nt", reason="links need a privilege there")

@@ -252,6 +252,30 @@ def _lock_file() -> int | None:
     return None
 
 
+@contextlib.contextmanager
+def hold_lock(path: Path, waiting: Callable[[], object] = lambda: None) -> Iterator[None]:
+    """Within this block, no other process is in such a block for the same file, which is made and
+    stays. If one is, `waiting` is called, and its end is waited for.
+
+    Raises:
+        UserError: there is a link at `path`.
+    """
+    from filelock import FileLock, Timeout  # noqa: PLC0415 (hardly a command locks)
+
+    refuse_link(path)
+    lock = FileLock(path)
+    try:
+        with naming(path):
+            lock.acquire(timeout=0)
+    except Timeout:
+        waiting()
+        lock.acquire()
+    try:
+        yield
+    finally:
+        lock.release()
+
+
 def link_or_copy(source: str | Path, target: str | Path) -> None:
     """Make `target` the same file as `source`, or where there is a `target` already, or the file
     system has no hard links, a copy.

@@ -14,13 +14,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, cast
 
-from filelock import FileLock
-
 from tokenmill import git
 from tokenmill.core import paths
 from tokenmill.core.errors import UserError
 from tokenmill.core.files import (
-    naming,
+    hold_lock,
     open_regular,
     read_bytes,
     remove,
@@ -350,9 +348,7 @@ class Revision:
         if all(_is_whole(target, name) for name in names):
             return target
         target.mkdir(parents=True, exist_ok=True)
-        with naming(target / ".lock"):
-            lock = FileLock(target / ".lock").acquire()
-        with lock:
+        with hold_lock(target / ".lock"):
             for name in names:
                 if not _is_whole(target, name):
                     remove(target / name)

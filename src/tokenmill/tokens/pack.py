@@ -22,7 +22,6 @@ from typing import NamedTuple
 import numpy as np
 import polars as pl
 import zstandard
-from filelock import FileLock, Timeout
 
 from tokenmill.core import files
 from tokenmill.core.errors import UserError
@@ -110,7 +109,9 @@ def pack(
             total=total,
             has_sources=has_sources,
         )
-        with _alone(results):
+        waiting = partial(say, "another run of this project is tokenizing; waiting for it to end")
+        # All runs share the finished shards
+        with files.hold_lock(results.with_name(f"{results.name}.lock"), waiting):
             done = _pack_all(work, zip(shards.shards(clean), rules, strict=True), executor)
         _refuse_empty_split(done, method, params)
         metadata = TokenMetadata.of(
@@ -142,24 +143,6 @@ def _compare_bytes(metadata: TokenMetadata, clean: Path, total: int) -> None:
     found = metadata.train.bytes + metadata.val.bytes
     if found != total:
         raise damaged(clean, f"holds {found:,} bytes of text, but records {total:,}")
-
-
-@contextlib.contextmanager
-def _alone(results: Path) -> Iterator[None]:
-    """Wait until no other run of this project uses the finished shards, which all share."""
-    path = results.with_name(f"{results.name}.lock")
-    files.refuse_link(path)
-    lock = FileLock(path)
-    try:
-        with files.naming(path):
-            lock.acquire(timeout=0)
-    except Timeout:
-        say("another run of this project is tokenizing; waiting for it to end")
-        lock.acquire()
-    try:
-        yield
-    finally:
-        lock.release()
 
 
 def packed_metrics(metadata: TokenMetadata) -> dict[str, int | float]:

@@ -34,9 +34,9 @@ from torch import Tensor
 from tokenmill.core import paths
 from tokenmill.core.errors import UserError
 from tokenmill.core.files import (
+    hold_lock,
     is_regular,
     link_or_copy,
-    naming,
     read_bytes,
     refuse_link,
     remove,
@@ -156,13 +156,9 @@ class CheckpointStore:
         """
         refuse_link(self.folder)
         self.folder.mkdir(parents=True, exist_ok=True)
-        refuse_link(self.folder / "lock")
-        lock = FileLock(self.folder / "lock")
         holder = self.folder / "holder"
-        try:
-            with naming(self.folder / "lock"):
-                lock.acquire(timeout=0)
-        except Timeout:
+
+        def waiting() -> None:
             who = "unknown"
             if is_regular(holder):
                 who = read_bytes(holder, follow=False).decode("utf-8", "replace")
@@ -170,13 +166,11 @@ class CheckpointStore:
                 f"process {who} is training this configuration; waiting for it to end, then "
                 "continuing from there"
             )
-            lock.acquire()
-        try:
+
+        with hold_lock(self.folder / "lock", waiting):
             self._put_in_order()
             write_text(holder, str(os.getpid()))
             yield
-        finally:
-            lock.release()
 
     def _put_in_order(self) -> None:
         """Remove what a killed process was writing. Weights that it, or a version before there were
