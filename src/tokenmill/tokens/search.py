@@ -130,34 +130,7 @@ class Search:
             ids: the tokens of a text; -1, or a special one, is in no span.
             min_words: the fewest words of a span; signs are none.
         """
-        text = _Query.of(self, np.array(ids, dtype=np.int64))
-        reach = text.reach(self)
-        known: dict[int, MatchingSpan] = {}
-        half: set[int] = set()  # ends at which a word of the training text goes on
-        while True:
-            enough = text.words_to(reach) >= min_words
-            furthest = np.maximum.accumulate(np.concatenate([[0], reach]))[:-1]
-            wanted = enough & (reach > furthest)
-            # Where one phrase ends in half a word, those that end there too probably do
-            asked = np.flatnonzero(wanted | (enough & np.isin(reach, [*half])))
-            unknown = [number for number in asked.tolist() if number not in known]
-            if not unknown:
-                return [known[number] for number in np.flatnonzero(wanted).tolist()]
-            for number, places in zip(unknown, text.places(self, unknown, reach), strict=True):
-                if len(places):
-                    known[number] = self._span(text, number, int(reach[number]), places)
-                else:
-                    half.add(int(reach[number]))
-                    reach[number] = text.end_before(int(reach[number]), number)
-
-    def _span(self, text: "_Query", number: int, stop: int, places: np.ndarray) -> MatchingSpan:
-        return MatchingSpan(
-            start=int(text.starts[number]),
-            stop=stop,
-            words=int(text.words_to(np.array([stop]), np.array([number]))[0]),
-            places=places[places[:, 0].argsort()],
-            documents=np.unique(self.index.document_of(places[:, 0])),
-        )
+        return _Query.of(self, np.array(ids, dtype=np.int64)).spans(min_words)
 
     def text_of(self, ids: Sequence[int]) -> str:
         """The text of these tokens; what is no whole character at its ends is left out."""
@@ -301,6 +274,7 @@ class Search:
 class _Query:
     """The text that is searched for, cut into words."""
 
+    search: Search
     starts: np.ndarray
     """The first token of each word."""
     ends: np.ndarray
@@ -332,21 +306,51 @@ class _Query:
             lengths=lengths + len(ids) - tails,
         )
         before = np.append(0, np.cumsum(search.words.counted(ids[starts])))
-        return cls(starts, ends, before, phrases, words)
+        return cls(search, starts, ends, before, phrases, words)
 
-    def words_to(self, stops: np.ndarray, numbers: np.ndarray | None = None) -> np.ndarray:
-        """How many words that are not signs end at or before each of `stops`, from the word of the
-        same number on; or from the words `numbers` on."""
-        own = np.arange(len(self.starts)) if numbers is None else numbers
-        return self.before[np.searchsorted(self.ends, stops, side="right")] - self.before[own]
+    def spans(self, min_words: int) -> list[MatchingSpan]:
+        """See `Search.spans`."""
+        numbers = np.arange(len(self.starts))
+        reach = self._reach()
+        known: dict[int, MatchingSpan] = {}
+        half: set[int] = set()  # ends at which a word of the training text goes on
+        while True:
+            enough = self._words_between(numbers, reach) >= min_words
+            furthest = np.maximum.accumulate(np.concatenate([[0], reach]))[:-1]
+            wanted = enough & (reach > furthest)
+            # Where one phrase ends in half a word, those that end there too probably do
+            asked = np.flatnonzero(wanted | (enough & np.isin(reach, [*half])))
+            unknown = [number for number in asked.tolist() if number not in known]
+            if not unknown:
+                return [known[number] for number in np.flatnonzero(wanted).tolist()]
+            for number, places in zip(unknown, self._places(unknown, reach), strict=True):
+                if len(places):
+                    known[number] = self._span(number, int(reach[number]), places)
+                else:
+                    half.add(int(reach[number]))
+                    reach[number] = self._end_before(int(reach[number]), number)
 
-    def end_before(self, stop: int, number: int) -> int:
+    def _span(self, number: int, stop: int, places: np.ndarray) -> MatchingSpan:
+        return MatchingSpan(
+            start=int(self.starts[number]),
+            stop=stop,
+            words=int(self._words_between(number, stop)),
+            places=places[places[:, 0].argsort()],
+            documents=np.unique(self.search.index.document_of(places[:, 0])),
+        )
+
+    def _words_between(self, numbers: np.ndarray | int, stops: np.ndarray | int) -> np.ndarray:
+        """How many words that are not signs end at or before `stops`, from the words `numbers`
+        on."""
+        return self.before[np.searchsorted(self.ends, stops, side="right")] - self.before[numbers]
+
+    def _end_before(self, stop: int, number: int) -> int:
         """The end of the last word that ends before `stop`; 0 if there is none from the word
         `number` on."""
         last = int(np.searchsorted(self.ends, stop, side="left")) - 1
         return int(self.ends[last]) if last >= number else 0
 
-    def reach(self, search: Search) -> np.ndarray:
+    def _reach(self) -> np.ndarray:
         """For each word, where the longest phrase ends that begins with it and has its tokens in
         the training text, at the end of a word; 0 if there is none. (words,) int64."""
         words = np.arange(len(self.starts))
@@ -354,7 +358,7 @@ class _Query:
         is_known = np.zeros(len(words), dtype=np.bool_)
         for stride in STRIDES:
             is_asked = ~is_known & ((words % stride == 0) | (words == len(words) - 1))
-            self._search(search, is_asked, found)
+            self._search_for(is_asked, found)
             is_known |= is_asked
             before = np.maximum.accumulate(np.where(is_known, words, 0))
             behind = np.minimum.accumulate(np.where(is_known, words, len(words) - 1)[::-1])[::-1]
@@ -363,28 +367,27 @@ class _Query:
             is_known |= is_between
         return found
 
-    def _search(self, search: Search, is_asked: np.ndarray, found: np.ndarray) -> None:
-        """Write down what `reach` gives for some words.
+    def _search_for(self, is_asked: np.ndarray, found: np.ndarray) -> None:
+        """Write down what `_reach` gives for some words.
 
         Args:
-            search: the index.
             is_asked: whether to search for each word; (words,) bool.
             found: the result, 0 for these words before; (words,) int64.
         """
         which = np.flatnonzero(is_asked[self.words])
         words, phrases = self.words[which], self.phrases[which]
-        stops = phrases.stops(search.longest(phrases))
+        stops = phrases.stops(self.search.longest(phrases))
         last = np.searchsorted(self.ends, stops, side="right") - 1
         is_any = last >= words
         np.maximum.at(found, words[is_any], self.ends[last[is_any]])
 
-    def places(self, search: Search, numbers: Sequence[int], reach: np.ndarray) -> list[np.ndarray]:
+    def _places(self, numbers: Sequence[int], reach: np.ndarray) -> list[np.ndarray]:
         """All places of the phrases that begin with the words `numbers` and end where `reach`
         says."""
         wanted = np.flatnonzero(np.isin(self.words, numbers))
         words = self.words[wanted]
         phrases = self.phrases[wanted].up_to(reach[words])
         found: dict[int, list[np.ndarray]] = {number: [] for number in numbers}
-        for word, places in zip(words.tolist(), search.places_of(phrases), strict=True):
+        for word, places in zip(words.tolist(), self.search.places_of(phrases), strict=True):
             found[word].append(places)
         return [np.concatenate(found[number]) for number in numbers]
