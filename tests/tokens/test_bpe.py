@@ -105,6 +105,26 @@ def test_a_large_sample_gives_the_bytes_of_the_reference(
     assert len(asked) == 2, "a part first, then the whole"
 
 
+@pytest.mark.parametrize("chars", [40, 10_000, 100_000])
+def test_the_part_compared_first_is_small_whatever_the_texts(
+    chars: int, monkeypatch: pytest.MonkeyPatch
+):
+    text = " ".join(map(str, range(2 * 10**5)))
+    texts = [text[start : start + chars] for start in range(0, 600_000, chars)]
+    compared: list[str] = []
+
+    def is_the_same(texts: list[str], _: int) -> bool:
+        compared.extend(texts)
+        return True
+
+    monkeypatch.setattr(bpe, "FEW_BYTES", 0)
+    monkeypatch.setattr(bpe, "COMPARED_BYTES", 20_000)
+    monkeypatch.setattr(bpe, "is_the_same", is_the_same)
+    train_bpe(lambda: [texts[::3], texts[1::3], texts[2::3]], 600_000, 300)
+    assert 10_000 < sum(map(len, compared)) <= 20_000
+    assert all(part in text for part in compared)
+
+
 def other_merges(*_: Any, **how: Any) -> tuple[dict[str, int], list[tuple[str, str]]]:
     return {}, [("a", "b")] * how["vocab_size"]
 

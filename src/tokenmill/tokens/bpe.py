@@ -17,8 +17,10 @@ import polars as pl
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
 from tokenmill.core.files import naming
+from tokenmill.formats.chat_columns import text_bytes
 from tokenmill.formats.tokenizer import BYTE_OF, SPECIAL_TOKENS, add_special_tokens
 from tokenmill.temporary import temporary_folder
+from tokenmill.tokens.corpus import spread
 from tokenmill.tokens.encoder import adversarial_texts
 
 FEW_BYTES = 8 << 20
@@ -26,7 +28,7 @@ FEW_BYTES = 8 << 20
 asked."""
 
 COMPARED_BYTES = 1 << 20
-"""About how many bytes of a larger sample both trainers learn from first."""
+"""The most bytes of a larger sample that both trainers learn from first."""
 
 LONGEST_WORD = 1024
 """The number of characters after which a longer word is cut. No word of any language is longer."""
@@ -66,7 +68,7 @@ def train_bpe(
     try:
         with temporary_folder() as folder, ThreadPoolExecutor(1) as pool:
             sample = folder / "sample.txt"
-            compared = _write(sample, texts(), every=-(-size // COMPARED_BYTES))
+            compared = _write(sample, texts(), share=COMPARED_BYTES / size)
             learning = pool.submit(_train_gigabpe, sample, vocab_size)
             if is_the_same(compared, vocab_size):
                 return learning.result(), ""
@@ -110,17 +112,18 @@ def train_gigabpe(texts: Iterable[Texts], vocab_size: int) -> Tokenizer:
     """
     with temporary_folder() as folder:
         sample = folder / "sample.txt"
-        _write(sample, texts, every=1)
+        _write(sample, texts)
         return _train_gigabpe(sample, vocab_size)
 
 
-def _write(sample: Path, texts: Iterable[Texts], every: int) -> list[str]:
-    """Write a line for each text, and return every so many of the texts."""
+def _write(sample: Path, texts: Iterable[Texts], share: float = 0) -> list[str]:
+    """Write a line for each text, and return this share of their bytes, at even distances."""
     kept = []
     with naming(sample), sample.open("wb") as file:
         for batch in map(prepared, texts):
             _write_lines(file, batch)
-            kept += batch.gather_every(every).to_list()
+            if budget := int(share * text_bytes(batch)):
+                kept += spread(batch, budget).to_list()
     return kept
 
 

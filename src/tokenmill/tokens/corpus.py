@@ -123,13 +123,13 @@ def sample(clean: Path, budget: int) -> Iterator[pl.Series]:
         if total <= budget:
             chosen = texts_between(texts)
         else:
-            chosen = _spread(texts, left // (places - place))
+            chosen = spread(texts, left // (places - place))
         left -= text_bytes(chosen)
         if len(chosen):
             yield chosen
 
 
-def _spread(texts: pl.Series, budget: int) -> pl.Series:
+def spread(texts: pl.Series, budget: int) -> pl.Series:
     """Texts at even distances, at most `budget` bytes. A long text consists of several units, each
     of at least SAMPLE_UNIT_CHARS."""
     rate = min(1.0, budget / max(1, text_bytes(texts)))
