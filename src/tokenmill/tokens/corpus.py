@@ -22,7 +22,7 @@ from tokenmill.core.errors import UserError
 from tokenmill.core.paths import VALIDATION_WORDS
 from tokenmill.executor import Executor
 from tokenmill.formats import shards
-from tokenmill.formats.chat_columns import plain_column, text_bytes, texts_between
+from tokenmill.formats.chat_columns import text_bytes, texts_between
 from tokenmill.formats.store import ShardFile
 from tokenmill.formats.token_file import MAX_SOURCES, Split
 from tokenmill.tokens.params import TokenizeParams
@@ -48,9 +48,6 @@ VALIDATION_NAME = rf"(?i)(^|[-_./ ])({VALIDATION_WORDS})($|[-_./ ])"
 
 PROBES = 8
 """The most shards that `probe` reads."""
-
-PROBE_ROWS = 128
-"""The most documents that `probe` takes of each shard."""
 
 ENOUGH_DOCUMENTS = 20
 """The number of validation documents from which `auto` keeps documents whole without looking at
@@ -173,19 +170,16 @@ def _take_bytes(texts: pl.Series, budget: int) -> pl.Series:
 
 
 def probe(clean: Path, budget: int, executor: Executor) -> list[str]:
-    """The beginnings of evenly spaced documents in evenly spaced shards, at most `budget`
-    characters in all."""
+    """Texts at even distances in evenly spaced shards, at most `budget` UTF-8 bytes in all."""
     found = shards.shards(clean)
     chosen = found[:: math.ceil(len(found) / PROBES)]
-    texts = executor.map(partial(_beginnings, budget=budget // len(chosen)), chosen)
+    texts = executor.map(partial(_probe_shard, budget=budget // len(chosen)), chosen)
     return [text for part in texts for text in part]
 
 
-def _beginnings(shard: ShardFile, *, budget: int) -> list[str]:
-    """The beginnings of evenly spaced documents, at most `budget` characters in all."""
+def _probe_shard(shard: ShardFile, *, budget: int) -> list[str]:
     texts = pl.concat([group["text"] for group in shards.documents(shard)])
-    found = texts.gather_every(math.ceil(len(texts) / PROBE_ROWS))
-    return plain_column(found.str.head(budget // len(found))).to_list()
+    return spread(texts, budget).to_list()
 
 
 SplitDocuments: TypeAlias = tuple[Split, pl.DataFrame]

@@ -60,9 +60,8 @@ from tokenmill.tokens.params import TokenizeParams
 BATCH_BYTES = 4 << 20
 """UTF-8 bytes of text that are encoded at a time."""
 
-CHECKED_CHARS = 1 << 20
-"""The number of characters of this corpus on which the fast encoder must agree with the
-reference."""
+CHECKED_BYTES = 1 << 18
+"""UTF-8 bytes of this corpus on which the fast encoder must agree with the reference."""
 
 
 def pack(
@@ -94,7 +93,7 @@ def pack(
     """
     tokenizer = read_tokenizer(tokenizer_file)
     method, rules, has_sources = choose_split(clean, params, executor)
-    encoder = choose_encoder(tokenizer, probe(clean, CHECKED_CHARS, executor))
+    encoder = choose_encoder(tokenizer, probe(clean, CHECKED_BYTES, executor))
     if encoder.note:
         say(encoder.note)
     total = shards.totals(clean).bytes
