@@ -92,11 +92,6 @@ def test_char_tokenizer_reads_the_whole_corpus(corpus: Corpus, tmp_path: Path) -
     assert (report.vocab_size, report.corpus_too_small) == (14, False)
 
 
-def test_corpus_without_text_is_refused(corpus: Corpus, tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="holds no text to train"):
-        train_tokenizer(corpus([""]), tmp_path / "t.json", bpe())
-
-
 def test_a_tokenizer_that_lacks_characters_is_refused(corpus: Corpus, tmp_path: Path) -> None:
     theirs = tmp_path / "theirs/tokenizer.json"
     theirs.parent.mkdir()

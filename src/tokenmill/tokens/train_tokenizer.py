@@ -12,7 +12,6 @@ import polars as pl
 from tokenizers import Tokenizer, decoders, models
 
 from tokenmill.core import files
-from tokenmill.core.errors import UserError
 from tokenmill.display import Progress
 from tokenmill.formats import shards
 from tokenmill.formats.chat_columns import plain_column, text_bytes
@@ -35,26 +34,21 @@ MEASURED_BYTES = 1 << 20
 
 def train_tokenizer(clean: Path, file: Path, params: TokenizerParams) -> TokenizerMetrics:
     """Train a tokenizer on the corpus in `clean`, write it to `file`, and measure it."""
-    total = shards.totals(clean).bytes
-    if not total:
-        raise UserError(
-            f"{clean} holds no text to train a tokenizer on; look at data.raw and the clean report."
-        )
     is_bpe = params.type == "bpe"
-    bytes_read = min(total, params.sample_bytes) if is_bpe else total
-    with Progress("tokenizer", bytes_read) as progress:
-        backend = (
-            learn_bpe(clean, params, progress) if is_bpe else collect_characters(clean, progress)
-        )
+    total = shards.totals(clean).bytes
+    size = min(total, params.sample_bytes) if is_bpe else total
+    with Progress("tokenizer", size) as progress:
+        if is_bpe:
+            backend = learn_bpe(clean, size, params.vocab_size, progress)
+        else:
+            backend = collect_characters(clean, progress)
     files.write_text(file, backend.to_str(pretty=True) + "\n")
-    return _report(clean, file, bytes_read, params.vocab_size if is_bpe else None)
+    return _report(clean, file, size, params.vocab_size if is_bpe else None)
 
 
 def take_tokenizer(clean: Path, file: Path, source: Path) -> TokenizerMetrics:
     """Copy the tokenizer of the model to start from to `file`, byte for byte, and measure it on the
     corpus in `clean`."""
-    if not shards.totals(clean).bytes:
-        raise UserError(f"{clean} holds no text; look at data.raw and the clean report.")
     read_tokenizer(source, "bring the model again with `tokenmill import`")
     with files.write_atomic(file) as copy:
         copy.write(source.read_bytes())
@@ -89,21 +83,18 @@ def tokenizer_in_words(report: TokenizerMetrics) -> str:
     return line
 
 
-def learn_bpe(clean: Path, params: TokenizerParams, progress: Progress) -> Tokenizer:
-    """Train byte-level BPE on at most `sample_bytes` of the corpus. Memory grows only with the
-    distinct words of the sample."""
+def learn_bpe(clean: Path, size: int, vocab_size: int, progress: Progress) -> Tokenizer:
+    """Train byte-level BPE on so many bytes of the corpus. Memory grows only with the distinct
+    words of the sample."""
 
     def texts() -> Iterator[pl.Series]:
-        for batch in corpus.sample(clean, params.sample_bytes):
+        for batch in corpus.sample(clean, size):
             yield batch
             progress.advance(text_bytes(batch))
         progress.end()
-        progress.note(
-            f"tokenizer: the words are counted; merging them into {params.vocab_size:,} entries"
-        )
+        progress.note(f"tokenizer: the words are counted; merging them into {vocab_size:,} entries")
 
-    size = min(shards.totals(clean).bytes, params.sample_bytes)
-    backend, note = train_bpe(texts, size, params.vocab_size)
+    backend, note = train_bpe(texts, size, vocab_size)
     if note:
         progress.note(note)
     return backend
