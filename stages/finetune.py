@@ -4,14 +4,14 @@ names."""
 import os
 
 from tokenmill.core import paths
-from tokenmill.core.files import rounded, write_json
+from tokenmill.core.files import write_json
 from tokenmill.core.params import Section, load
 from tokenmill.data.params import CleanParams, DataParams
 from tokenmill.display import note
 from tokenmill.finetuning.chats import ChatSplit
 from tokenmill.finetuning.params import FinetuneParams
 from tokenmill.finetuning.run import clean_chats, finetuning_job
-from tokenmill.formats.records import write_rows
+from tokenmill.formats.records import rounded, write_rows
 from tokenmill.planning.plan import peak_flops
 from tokenmill.training.history import EpochRow, StepRow, train_metrics
 from tokenmill.training.job import Job

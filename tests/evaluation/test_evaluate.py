@@ -14,11 +14,11 @@ from tests.evaluation.trained import ANSWER, make_tokenizer_file, train_a_model
 from tests.tokens.clean_text import write_clean
 from tests.tokens.packing import pack_here
 from tokenmill.core.errors import UserError
-from tokenmill.core.files import rounded
 from tokenmill.evaluation.evaluate import HeldOutAnswers, ask_held_out, evaluate
 from tokenmill.evaluation.prompts import EvaluateParams
 from tokenmill.evaluation.results import Evaluation
 from tokenmill.formats.chat import TURN_END, Document, render_chat
+from tokenmill.formats.records import rounded
 from tokenmill.formats.token_file import read_metadata
 from tokenmill.formats.tokenizer import read_tokenizer
 from tokenmill.model.manifest import MANIFEST

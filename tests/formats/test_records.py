@@ -14,7 +14,7 @@ from pydantic import BaseModel
 from tests.imports import SOURCE
 from tokenmill.core.errors import UserError
 from tokenmill.formats import records
-from tokenmill.formats.records import parse_record, parse_rows, read_record, read_rows
+from tokenmill.formats.records import parse_record, parse_rows, read_record, read_rows, rounded
 
 ANEW = "`dvc repro -f train` makes it"
 
@@ -66,6 +66,14 @@ def test_a_missing_or_huge_file_is_one_sentence(tmp_path: Path, monkeypatch: pyt
     (tmp_path / "a.json").write_bytes(b" " * 10)
     with pytest.raises(UserError, match="bytes"):
         read_record(tmp_path / "a.json", Shape, way_out=ANEW)
+
+
+def test_metrics_have_six_significant_digits():
+    assert [rounded(value) for value in (1.23456789, 1234567.0, 1e-9 / 3)] == [
+        1.23457,
+        1234570.0,
+        3.33333e-10,
+    ]
 
 
 def test_rows_come_back_in_their_form(tmp_path: Path):

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from tests.training.tiny import digest, run, train_params
-from tokenmill.core.files import rounded
 from tokenmill.costs import read_costs
+from tokenmill.formats.records import rounded
 from tokenmill.model.manifest import TrainedWith, read_manifest
 from tokenmill.training.history import EpochRow, RunState, StepRow, ValidationRow, early_end
 from tokenmill.training.loop import ends_early

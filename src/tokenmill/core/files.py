@@ -12,11 +12,9 @@ program writes, as that of checkpoints (`follow=False`): a link there is somebod
 """
 
 import contextlib
-import csv
 import errno
 import functools
 import hashlib
-import io
 import json
 import os
 import re
@@ -25,7 +23,7 @@ import socket
 import stat
 import tempfile
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from io import BufferedReader
 from pathlib import Path
 from typing import IO, Any
@@ -404,17 +402,3 @@ def sha256_of(path: Path, *, follow: bool = True) -> str:
     """
     with open_regular(path, follow=follow) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def csv_line(values: Iterable[str | float | None]) -> str:
-    """A row of a table as CSV, numbers with six significant digits; None is an empty cell."""
-    line = io.StringIO()
-    csv.writer(line, lineterminator="\n").writerow(
-        rounded(value) if isinstance(value, float) else value for value in values
-    )
-    return line.getvalue()
-
-
-def rounded(value: float) -> float:
-    """The value with six significant digits, as metrics and tables hold it."""
-    return float(f"{value:.6g}")

@@ -7,11 +7,10 @@ from pathlib import Path
 
 import numpy as np
 
-from tokenmill.core.files import rounded
 from tokenmill.core.params import Section
 from tokenmill.evaluation.benchmark_items import Normalisation
 from tokenmill.evaluation.trace import TracedSpan
-from tokenmill.formats.records import read_record
+from tokenmill.formats.records import read_record, rounded
 
 RESAMPLES = 1_000
 """The number of samples that the bootstrap draws."""

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias
 from pydantic import Field
 
 from tokenmill.core import paths
-from tokenmill.core.files import rounded, write_text
+from tokenmill.core.files import write_text
 from tokenmill.core.params import Finite
-from tokenmill.formats.records import read_rows
+from tokenmill.formats.records import read_rows, rounded
 
 if TYPE_CHECKING:
     import polars as pl

@@ -6,9 +6,8 @@ from typing import Literal, NamedTuple, TypeAlias
 
 from pydantic import Field, ValidationInfo, field_validator
 
-from tokenmill.core.files import rounded
 from tokenmill.core.params import Finite, Section
-from tokenmill.formats.records import read_record
+from tokenmill.formats.records import read_record, rounded
 from tokenmill.words.units import counted
 from tokenmill.words.warnings import unlike_training, worse_than_frequencies
 

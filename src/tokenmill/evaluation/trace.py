@@ -10,13 +10,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tokenmill.core.files import rounded
 from tokenmill.core.params import Section
 from tokenmill.core.paths import VALIDATION_DOCUMENTS, damaged
 from tokenmill.evaluation.results import Evaluation
 from tokenmill.formats.chat import readable
 from tokenmill.formats.measured import measured_text
-from tokenmill.formats.records import read_record
+from tokenmill.formats.records import read_record, rounded
 from tokenmill.formats.token_file import check_tokenizer
 from tokenmill.formats.token_index import open_index
 from tokenmill.formats.tokenizer import TextTokenizer, read_tokenizer

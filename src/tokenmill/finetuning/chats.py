@@ -12,11 +12,11 @@ import numpy as np
 import polars as pl
 
 from tokenmill.core.errors import UserError
-from tokenmill.core.files import rounded
 from tokenmill.formats import shards
 from tokenmill.formats.chat import START, TURN_END, Document
 from tokenmill.formats.chat_columns import encode_documents
 from tokenmill.formats.measured import evenly_spread
+from tokenmill.formats.records import rounded
 from tokenmill.formats.tokenizer import TextTokenizer, token_lengths
 from tokenmill.model.ops import IGNORED
 

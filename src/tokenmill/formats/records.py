@@ -8,9 +8,10 @@ wrong, the way out.
 import contextlib
 import csv
 import functools
+import io
 import json
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import astuple, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -19,7 +20,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from tokenmill.core import paths
 from tokenmill.core.errors import UserError, first_line
-from tokenmill.core.files import append_text, csv_line, open_regular, write_text
+from tokenmill.core.files import append_text, open_regular, write_text
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -100,6 +101,20 @@ def table(form: type[Row], rows: Sequence[Row]) -> str:
 
 def _lines(rows: "Sequence[DataclassInstance]") -> str:
     return "".join(csv_line(astuple(row)) for row in rows)
+
+
+def csv_line(values: Iterable[str | float | None]) -> str:
+    """A row of a table as CSV, numbers with six significant digits; None is an empty cell."""
+    line = io.StringIO()
+    csv.writer(line, lineterminator="\n").writerow(
+        rounded(value) if isinstance(value, float) else value for value in values
+    )
+    return line.getvalue()
+
+
+def rounded(value: float) -> float:
+    """The value with six significant digits, as metrics and tables hold it."""
+    return float(f"{value:.6g}")
 
 
 def _cells(row: dict[str | Any, Any]) -> dict[str, str | None]:

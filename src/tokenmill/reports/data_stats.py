@@ -10,9 +10,10 @@ from pathlib import Path
 import numpy as np
 
 from tokenmill.core.errors import UserError
-from tokenmill.core.files import csv_line, rounded, write_text
+from tokenmill.core.files import write_text
 from tokenmill.display import Progress
 from tokenmill.formats.metrics import CleanReport
+from tokenmill.formats.records import csv_line, rounded
 from tokenmill.formats.token_file import SPLITS, SourceRun, TokenMetadata, read_metadata
 from tokenmill.formats.token_row import open_tokens, read_blocks
 from tokenmill.formats.tokenizer import TextTokenizer, token_bytes

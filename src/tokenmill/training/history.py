@@ -13,8 +13,8 @@ from typing import Annotated
 
 from pydantic import Field
 
-from tokenmill.core.files import rounded
 from tokenmill.core.params import Finite
+from tokenmill.formats.records import rounded
 from tokenmill.formats.token_file import Sha256
 from tokenmill.model.manifest import EPOCH_ADAPTER, WEIGHTS, TrainedWith
 from tokenmill.training.params import TrainParams
