@@ -6,10 +6,11 @@ Numbers are little-endian.
 """
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, Literal
 
 import numpy as np
+from torch import Tensor
 
 from tokenmill.core.errors import UserError
 from tokenmill.formats.tokenizer import TextTokenizer
@@ -80,7 +81,7 @@ def packed(model: GPT, precision: Precision) -> tuple[dict[str, Any], bytes]:
     about = {"config": model.config.model_dump(), "constants": constants_of(model)}
     tensors = []
     data = bytearray()
-    for name, parameter in model.named_parameters():
+    for name, parameter in _parameters(model):
         kind = precision if parameter.ndim == 2 else "float32"
         places = []
         for array in _stored(parameter.detach().float().cpu().numpy(), kind):
@@ -96,6 +97,16 @@ def packed(model: GPT, precision: Precision) -> tuple[dict[str, Any], bytes]:
             tensor["scales_at"] = places[0]
         tensors.append(tensor)
     return about | {"tensors": tensors, "bytes": len(data)}, bytes(data)
+
+
+def _parameters(model: GPT) -> Iterator[tuple[str, Tensor]]:
+    """The parameters by name; one for queries, keys and values together as three."""
+    for name, parameter in model.named_parameters():
+        if ".qkv." not in name:
+            yield name, parameter
+            continue
+        for letter, part in zip("qkv", parameter.chunk(3), strict=True):
+            yield name.replace(".qkv.", f".{letter}."), part
 
 
 def _stored(tensor: np.ndarray, kind: Precision) -> Sequence[np.ndarray]:

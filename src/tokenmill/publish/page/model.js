@@ -130,7 +130,7 @@ function layerNorm(x, out, length, size, { weight, bias, epsilon }) {
 
 /** What the architectures have in common: memory, cache, attention, and the order of the layers.
 
-    A subclass has embed, norm, heads, activate and finish, and says by which maps queries, keys and values come. */
+    A subclass has embed, norm, orient (which changes queries and keys by their positions), activate and finish. */
 class Model {
   /** @param config the section `tokenmill` of config.json
       @param constants numbers of the architecture, by name
@@ -148,7 +148,6 @@ class Model {
     this.x = room(this.width);
     this.normed = room(this.width);
     this.queries = room(this.width);
-    this.joined = room(3 * this.width);
     this.mixed = room(this.width);
     this.added = room(this.width);
     this.hidden = room(4 * this.width);
@@ -158,11 +157,6 @@ class Model {
       keys: new Float32Array(this.context * this.width),
       values: new Float32Array(this.context * this.width),
     }));
-  }
-
-  /** A tensor of a block, or of the whole model. */
-  tensor(name) {
-    return this.tensors.get(name);
   }
 
   /** Forget what was read. */
@@ -187,8 +181,12 @@ class Model {
     ids.forEach((id, index) => this.embed(id, this.length + index, index * this.width));
     for (let layer = 0; layer < this.config.n_layer; layer++) {
       const block = `blocks.${layer}.`;
+      const [keys, values] = ["keys", "values"].map((name) => this.cache[layer][name].subarray(this.length * this.width));
       this.norm(`${block}norm_1`, this.x, this.normed, count);
-      this.heads(block, count, this.cache[layer]);
+      this.map(`${block}attention.q`, this.normed, this.queries, count);
+      this.map(`${block}attention.k`, this.normed, keys, count);
+      this.map(`${block}attention.v`, this.normed, values, count);
+      for (const part of [this.queries, keys]) this.orient(part, count);
       this.#attend(count, this.cache[layer]);
       this.map(`${block}attention.out`, this.mixed, this.added, count);
       this.#shortcut(count);
@@ -206,21 +204,11 @@ class Model {
 
   /** A linear map: x (T, in) → out (T, out). */
   map(name, x, out, count) {
-    this.tensor(`${name}.weight`).times(x, count, out, this.tensor(`${name}.bias`) ?? null);
+    this.tensors.get(`${name}.weight`).times(x, count, out, this.tensors.get(`${name}.bias`) ?? null);
   }
 
   #shortcut(count) {
     for (let i = 0; i < count * this.width; i++) this.x[i] += this.added[i];
-  }
-
-  /** Write the query, the key and the value of a new position, (H * K) each, which begin at these places of `joined`, to
-      `queries` and to the cache. */
-  place(index, [query, key, value], cache) {
-    const part = (start) => this.joined.subarray(start, start + this.width);
-    const place = (this.length + index) * this.width;
-    this.queries.set(part(query), index * this.width);
-    cache.keys.set(part(key), place);
-    cache.values.set(part(value), place);
   }
 
   /** Causal attention of the new positions to all so far: queries (T, H, K) → mixed (T, H * K). */
@@ -258,24 +246,18 @@ class Model {
 /** GPT-2 as published, with an untied head. */
 class GPT2 extends Model {
   embed(id, position, start) {
-    this.tensor("tokens.weight").row(id, this.x, start);
-    this.tensor("positions.weight").row(position, this.added, start);
+    this.tensors.get("tokens.weight").row(id, this.x, start);
+    this.tensors.get("positions.weight").row(position, this.added, start);
     for (let i = start; i < start + this.width; i++) this.x[i] += this.added[i];
   }
 
   norm(name, x, out, count) {
-    const weight = this.tensor(`${name}.weight`);
-    const bias = this.tensor(`${name}.bias`);
+    const weight = this.tensors.get(`${name}.weight`);
+    const bias = this.tensors.get(`${name}.bias`);
     layerNorm(x, out, count * this.width, this.width, { weight, bias, epsilon: this.constants.norm_eps });
   }
 
-  heads(block, count, cache) {
-    this.map(`${block}attention.qkv`, this.normed, this.joined, count);
-    for (let t = 0; t < count; t++) {
-      const start = 3 * t * this.width;
-      this.place(t, [start, start + this.width, start + 2 * this.width], cache);
-    }
-  }
+  orient() {}
 
   /** GELU in its tanh form (Hendrycks and Gimpel 2016). */
   activate(x, length) {
@@ -313,28 +295,17 @@ class Modern extends Model {
 
   /** Write a token's embedding to x. */
   lookUp(id, position, start) {
-    this.tensor("tokens.weight").row(id, this.x, start);
+    this.tensors.get("tokens.weight").row(id, this.x, start);
   }
 
   norm(name, x, out, count) {
     rmsNorm(x, out, count * this.width, this.width, this.constants.norm_eps);
   }
 
-  heads(block, count, cache) {
-    const size = count * this.width;
-    const parts = ["q", "k", "v"].map((name, number) => {
-      const part = this.joined.subarray(number * size, (number + 1) * size);
-      this.map(`${block}attention.${name}`, this.normed, part, count);
-      return part;
-    });
-    for (const part of parts.slice(0, 2)) {
-      rmsNorm(part, part, size, this.features, this.constants.norm_eps);
-      for (let t = 0; t < count; t++) this.#rotate(part, t * this.width, this.length + t);
-    }
-    for (let t = 0; t < count; t++) {
-      const start = t * this.width;
-      this.place(t, [start, size + start, 2 * size + start], cache);
-    }
+  /** Normalise and rotate each head of the new queries or keys (T, H, K). */
+  orient(x, count) {
+    rmsNorm(x, x, count * this.width, this.features, this.constants.norm_eps);
+    for (let t = 0; t < count; t++) this.#rotate(x, t * this.width, this.length + t);
   }
 
   /** Rotate each feature pair (i, i + K / 2) of every head by minus its position's angle (Su et al. 2021). */
@@ -379,7 +350,7 @@ class Speedrun extends Modern {
   }
 
   #add(name, ids, start) {
-    const table = this.tensor(name);
+    const table = this.tensors.get(name);
     table.row(this.#rowOf(ids, table.rows), this.row, 0);
     for (let i = 0; i < this.width; i++) this.x[start + i] += this.row[i];
   }
