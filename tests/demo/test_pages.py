@@ -11,8 +11,10 @@ from tests.demo.demo_project import index_training_text, write_run
 from tests.demo.served import content, data_of, epochs_of, pages_of, served_by_a_thread
 from tests.fresh import imported_by
 from tests.publish.site_project import make_project as make_reported
+from tests.reports.html_page import Page
 from tests.runs.locks import write_lock
 from tests.runs.unfinished import begin
+from tokenmill.core.errors import UserError
 from tokenmill.core.paths import TOKENIZER
 from tokenmill.demo import pages as module
 from tokenmill.demo.pages import Pages
@@ -136,14 +138,16 @@ def test_the_report_of_the_model_is_around(tmp_path: Path):
 def test_an_answer_is_traced_to_the_training_text(copy: Path):
     pages = pages_of(copy)
     assert data_of(pages.page())["trace"] is None
-    assert "is missing" in pages.trace("the capital of France")["problem"]
+    with pytest.raises(UserError, match="is missing"):
+        pages.trace("the capital of France")
     index_training_text(copy)
     described, _ = content(pages.part(epochs_of(pages.page())["epoch 1"]))
     assert data_of(pages.page())["trace"] == json.loads(described or "")["tokenizer"]
-    found = pages.trace("It is the capital of France.")
-    assert (found["words"], found["copied"]) == (6, 5)
-    assert found["spans"][0]["passages"][0]["source"] == "a.txt"
-    assert "".join(text for text, _ in found["pieces"]) == found["text"]
+    found = Page(pages.trace("It is the capital of France."))
+    assert "5 of 6 words" in found.words
+    assert found.words.count("is the capital of France.") == 2  # in the answer and in a passage
+    assert "a.txt, document 1" in found.words
+    assert found.tags == {"p", "mark", "ol", "li", "span", "bdi"}
 
 
 PAGE = """if True:

@@ -1,7 +1,6 @@
 """`tokenmill demo`: its address, its end, and what it answers to whom."""
 
 import contextlib
-import json
 import signal
 import socket
 import sys
@@ -101,10 +100,10 @@ def test_a_proxy_under_its_own_name_is_answered(served: Served):
     assert served.ask("/", headers)[0] == 200
 
 
-def test_a_text_to_trace_comes_back_as_json(served: Served):
+def test_without_an_index_no_text_is_traced(served: Served):
     status, headers, answer = served.ask("/trace", {}, "Grüße 🦊".encode())
-    assert (status, headers["Content-Type"]) == (200, "application/json")
-    assert "is missing" in json.loads(answer)["problem"]  # this project has none
+    assert (status, headers["Content-Type"]) == (503, "text/plain; charset=utf-8")
+    assert b"is missing" in answer
 
 
 def test_clients_at_once_get_whole_parts(served: Served):

@@ -112,17 +112,18 @@ class Pages:
         try:
             return script(name, self._parts[name]())
         except (UserError, OSError) as error:
-            return script(name, None, _sentence(error))
+            return script(name, None, sentence(error))
 
-    def trace(self, text: str) -> dict[str, Any]:
-        """Where a text stands in the training text, as JSON; or the `problem`."""
-        try:
-            with self._lock:
-                version = _version(self.models.root / paths.INDEX / METADATA_FILE)
-                found = self._tracer(version).trace(text)
-        except (UserError, OSError) as error:
-            return {"problem": _sentence(error)}
-        return found.model_dump() | {"pieces": found.pieces()}
+    def trace(self, text: str) -> str:
+        """Where a text stands in the training text, as HTML.
+
+        Raises:
+            UserError: there is no index, or it is of other tokens.
+        """
+        with self._lock:
+            version = _version(self.models.root / paths.INDEX / METADATA_FILE)
+            found = self._tracer(version).trace(text)
+        return render("traced.html", answer=found)
 
     def _epochs(self, offer: Offer) -> Iterable[dict[str, Any]]:
         """The epochs of a model as the page knows them."""
@@ -203,5 +204,6 @@ def _packed(checkpoint: FoundModel, _version: tuple[int, ...] | None) -> tuple[P
     return packed, tokenizer_part(tokenizer)
 
 
-def _sentence(error: Exception) -> str:
+def sentence(error: UserError | OSError) -> str:
+    """What the page says of an error."""
     return describe(error) if isinstance(error, OSError) else str(error)

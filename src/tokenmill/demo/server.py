@@ -6,12 +6,11 @@ a request names a file: those that the page knows are looked up in a table.
 
 import contextlib
 import ipaddress
-import json
 import os
 import socket
 import sys
 import threading
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -21,7 +20,7 @@ from urllib.parse import urlsplit
 from tokenmill.core import paths
 from tokenmill.core.errors import UserError, first_line
 from tokenmill.core.files import read_bytes
-from tokenmill.demo.pages import Pages
+from tokenmill.demo.pages import Pages, sentence
 from tokenmill.display import say
 
 MOST_BYTES = 1 << 16
@@ -134,7 +133,7 @@ class Handler(BaseHTTPRequestHandler):
             return
         path = self.path.partition("?")[0]
         if path == "/":
-            self._answer_page()
+            self._answer_html(self.server.pages.page)
         elif path == "/favicon.ico":  # a browser asks for it by itself
             self._answer("", HTML, HTTPStatus.NO_CONTENT)
         elif path in FILES:
@@ -164,7 +163,7 @@ class Handler(BaseHTTPRequestHandler):
             )
         else:
             text = self.rfile.read(int(length)).decode("utf-8", "replace")
-            self._answer(json.dumps(self.server.pages.trace(text)), "application/json")
+            self._answer_html(lambda: self.server.pages.trace(text))
 
     def _is_refused(self) -> bool:
         """Refuse a request that another page sends, or that was sent to another host."""
@@ -179,11 +178,14 @@ class Handler(BaseHTTPRequestHandler):
             return True
         return False
 
-    def _answer_page(self) -> None:
+    def _answer_html(self, made: Callable[[], str]) -> None:
+        """Answer with what is made, or say why it cannot be."""
         try:
-            self._answer(self.server.pages.page(), HTML)
-        except UserError as error:
-            self._refuse(HTTPStatus.SERVICE_UNAVAILABLE, str(error))
+            content = made()
+        except (UserError, OSError) as error:
+            self._refuse(HTTPStatus.SERVICE_UNAVAILABLE, sentence(error))
+        else:
+            self._answer(content, HTML)
 
     def _answer_file(self, file: Path, kind: str) -> None:
         try:
