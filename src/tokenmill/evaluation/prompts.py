@@ -326,10 +326,13 @@ def places(ids: np.ndarray, sizes: np.ndarray, end: int) -> Iterator[Place]:
         >>> [place.token for place in places(ids, np.array([0, 20]), 0)]
         [0, 4]
     """
-    total = sum(int(sizes[block].sum()) for _, block in _blocks(ids))
+    blocks = (sizes[ids[first : first + BLOCK]].sum() for first in range(0, len(ids), BLOCK))
+    offsets = np.cumsum([0, *blocks])
+    total = int(offsets[-1])
     bounds = sorted({total * part // MOST_OPENINGS for part in range(MOST_OPENINGS + 1)})
+    found = [_token_at(byte, ids, sizes, offsets) for byte in bounds]
     begins = np.append(0, document_ends(ids, end))
-    for (start, behind), (stop, _) in pairwise(_next_tokens(ids, sizes, bounds)):
+    for (start, behind), (stop, _) in pairwise(found):
         own = begins[(start <= begins) & (begins < stop)].tolist()
         first = next((token for token in own if _is_long_enough(ids, sizes, token, end)), None)
         if first is not None:
@@ -339,33 +342,21 @@ def places(ids: np.ndarray, sizes: np.ndarray, end: int) -> Iterator[Place]:
             yield Place(start - 1 if behind else start, skipped, is_middle=True)
 
 
-def _blocks(ids: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:
-    for start in range(0, len(ids), BLOCK):
-        yield start, np.asarray(ids[start : start + BLOCK])
-
-
 def _is_long_enough(ids: np.ndarray, sizes: np.ndarray, begin: int, end: int) -> bool:
     document = _document(ids[begin : begin + 2 * SHORTEST_BYTES], end)
     return int(sizes[document].sum()) >= SHORTEST_BYTES
 
 
-def _next_tokens(
-    ids: np.ndarray, sizes: np.ndarray, bounds: Sequence[int]
-) -> list[tuple[int, int]]:
-    """For each of these bytes of the text, ascending, the first token that begins there or behind
-    it, and how many bytes behind."""
-    found: list[tuple[int, int]] = []
-    total = 0
-    for start, block in _blocks(ids):
-        ends = total + np.cumsum(sizes[block])
-        begins = ends - sizes[block]
-        for bound in bounds[len(found) :]:
-            if bound > begins[-1]:
-                break
-            index = int(np.searchsorted(begins, bound))
-            found.append((start + index, int(begins[index]) - bound))
-        total = int(ends[-1])
-    return found + [(len(ids), 0)] * (len(bounds) - len(found))
+def _token_at(
+    byte: int, ids: np.ndarray, sizes: np.ndarray, offsets: np.ndarray
+) -> tuple[int, int]:
+    """The first token that begins at this byte of the text or behind it, and how many bytes behind.
+    `offsets` are the bytes before each BLOCK of tokens, and those of the whole text."""
+    block = max(int(np.searchsorted(offsets, byte)) - 1, 0)
+    first = block * BLOCK
+    begins = offsets[block] + np.append(0, np.cumsum(sizes[ids[first : first + BLOCK]]))
+    index = int(np.searchsorted(begins, byte))
+    return first + index, int(begins[index]) - byte
 
 
 def _document(ids: np.ndarray, end: int) -> list[int]:
