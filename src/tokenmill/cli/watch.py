@@ -286,8 +286,7 @@ class Watched:
             "chart": self.chart(),
             "answers": self.answers,
         }
-        plan = [(name, value, "") for name, value in self.now.run.plan]
-        write_text(path, render("watch.html", **values, facts=self.facts(), plan=plan))
+        write_text(path, render("watch.html", **values, facts=self.facts()))
         return path
 
 

@@ -116,7 +116,7 @@ def render_data_report(
         clean=clean,
         metadata=stats.metadata,
         raw=clean.raw,
-        parameters=[(name, value, "") for name, value in flat(params)],
+        parameters=list(flat(params)),
         text_flow=text_flow(clean, stats.metadata.train.tokens + stats.metadata.val.tokens),
         kept_and_dropped=kept_and_dropped(clean),
         drop_reasons=documents_by_reason(clean),

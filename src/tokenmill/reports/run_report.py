@@ -241,7 +241,7 @@ def render_run_report(run: RunRecord) -> str:
         kept_and_dropped=kept_and_dropped(run.clean),
         drop_reasons=documents_by_reason(run.clean),
         parameters=[
-            (name, [(row, value, "") for row, value in flat({name: section.model_dump()})])
+            (name, list(flat({name: section.model_dump()})))
             for name, section in (("model", run.manifest.model), ("train", run.manifest.train))
         ],
         seen_in_all=sum(one.seen for one in run.seen),
