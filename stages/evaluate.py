@@ -4,14 +4,9 @@ prompts."""
 from tokenmill.core import paths
 from tokenmill.core.files import write_json
 from tokenmill.core.params import load
-from tokenmill.evaluation.document_losses import (
-    GROUPS,
-    by_group,
-    loss_by,
-    write_documents,
-    write_table,
-)
+from tokenmill.evaluation.document_losses import GROUPS, loss_by
 from tokenmill.evaluation.evaluate import evaluate
+from tokenmill.evaluation.measured_documents import by_group, write_documents, write_table
 from tokenmill.evaluation.prompts import EvaluateSections
 from tokenmill.formats.raw_text import raw_text
 

@@ -15,18 +15,15 @@ from tests.tokens.clean_text import write_clean
 from tests.tokens.packing import pack_here
 from tests.training.tiny import merged, run
 from tokenmill.core.errors import UserError
-from tokenmill.evaluation import document_losses as module
-from tokenmill.evaluation.document_losses import (
-    GROUPS,
-    Group,
-    GroupLoss,
+from tokenmill.evaluation import measured_documents as module
+from tokenmill.evaluation.document_losses import GROUPS, Group, GroupLoss, read_documents
+from tokenmill.evaluation.evaluate import evaluate
+from tokenmill.evaluation.measured_documents import (
+    MeasuredDocuments,
     by_group,
-    read_documents,
     write_documents,
     write_table,
 )
-from tokenmill.evaluation.evaluate import evaluate
-from tokenmill.evaluation.measured_documents import MeasuredDocuments
 from tokenmill.evaluation.prompts import EvaluateParams
 from tokenmill.evaluation.results import Evaluation
 from tokenmill.formats.chat import render_chat

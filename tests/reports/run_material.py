@@ -18,13 +18,8 @@ from tokenmill.evaluation.benchmark_results import (
     EpochScore,
     Estimate,
 )
-from tokenmill.evaluation.document_losses import (
-    GROUPS,
-    DocumentLoss,
-    by_group,
-    loss_by,
-    write_table,
-)
+from tokenmill.evaluation.document_losses import GROUPS, DocumentLoss, loss_by
+from tokenmill.evaluation.measured_documents import by_group, write_table
 from tokenmill.evaluation.results import Answer, EpochResult, Evaluation, Question
 from tokenmill.evaluation.trace import Passage, PromptTrace, Trace, TracedSpan, Traces
 from tokenmill.formats.records import write_rows

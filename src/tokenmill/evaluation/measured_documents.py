@@ -1,19 +1,23 @@
 """The documents of the measured validation text: where each comes from, its language, its loss at
-every epoch."""
+every epoch; and sums by source and by language."""
 
+import io
+import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import numpy as np
+import polars as pl
+import polars.selectors as columns
 
+from tokenmill.core.files import write_text
+from tokenmill.formats.chat_columns import as_lines
 from tokenmill.formats.measured import MeasuredText
+from tokenmill.formats.records import rounded
 from tokenmill.formats.token_file import SourceRun
 from tokenmill.formats.token_row import document_ends
 from tokenmill.formats.tokenizer import TextTokenizer, token_lengths
 from tokenmill.languages import LANGUAGE_CHARS, detect_languages
-
-if TYPE_CHECKING:
-    import polars as pl
 
 SURE = 0.65
 """How sure the detection of a document's language must be, from 0 to 1, as FineWeb has it."""
@@ -21,6 +25,10 @@ SURE = 0.65
 LEAST_BYTES = 60
 """The UTF-8 bytes of a document below which its language is not clear: a few words may surely look
 like any."""
+
+MOST_ROWS = 100_000
+"""The most rows of the table of documents. Of more, it has the newest epochs that fit, and none if
+one does not; the sums by source and by language are of all."""
 
 
 class MeasuredDocuments:
@@ -42,10 +50,8 @@ class MeasuredDocuments:
         nats."""
         self._losses.append(np.add.reduceat(losses, self._begins, dtype=np.float64))
 
-    def table(self) -> "pl.DataFrame":
+    def table(self) -> pl.DataFrame:
         """The columns of `DocumentLoss`, by epoch and document."""
-        import polars as pl  # noqa: PLC0415 (takes 0.2 s)
-
         names = np.repeat(
             np.array([run.source for run in self._sources], dtype=object),
             [run.documents for run in self._sources],
@@ -70,10 +76,6 @@ class MeasuredDocuments:
 
     def _languages(self) -> list[str | None]:
         """The language of each document, where it is clear."""
-        import polars as pl  # noqa: PLC0415 (see above)
-
-        from tokenmill.formats.chat_columns import as_lines  # noqa: PLC0415
-
         texts = as_lines(pl.Series(self._openings(), dtype=pl.String))
         found = detect_languages(texts)
         is_sure = (pl.col("confidence") >= SURE) & pl.Series(self._bytes >= LEAST_BYTES)
@@ -87,3 +89,37 @@ class MeasuredDocuments:
             self._tokenizer.decode_document(self._ids[begin:stop].tolist())[: 2 * LANGUAGE_CHARS]
             for begin, stop in zip(self._begins.tolist(), stops.tolist(), strict=True)
         ]
+
+
+def by_group(documents: pl.DataFrame, group: str) -> pl.DataFrame:
+    """For each epoch and value of the column `group` (source or language) the number of documents,
+    their bytes and bits per byte; the largest group first."""
+    sums = documents.group_by("epoch", group, maintain_order=True).agg(
+        documents=pl.len(), bytes=pl.sum("bytes"), loss=pl.sum("loss")
+    )
+    return (
+        sums.filter(pl.col("bytes") > 0)
+        .with_columns(bits_per_byte=pl.col("loss") / (math.log(2) * pl.col("bytes")))
+        .sort("epoch", "bytes", group, descending=[False, True, False], nulls_last=True)
+        .drop("loss")
+    )
+
+
+def write_documents(path: Path, documents: pl.DataFrame) -> None:
+    """Write `reports/validation_documents.csv`."""
+    epochs = documents["epoch"].n_unique()
+    left_out = epochs - MOST_ROWS * epochs // len(documents)
+    write_table(path, documents.filter(pl.col("epoch") > left_out))
+
+
+def write_table(path: Path, table: pl.DataFrame) -> None:
+    """Write a table as CSV, numbers with six significant digits."""
+    content = io.StringIO()
+    table.with_columns(
+        columns.float().map_elements(rounded, return_dtype=pl.Float64),
+        # Names of folders may have any character, and readers end a line at several
+        columns.string().map_elements(
+            lambda name: " ".join(name.splitlines()), return_dtype=pl.String
+        ),
+    ).write_csv(content)
+    write_text(path, content.getvalue())
