@@ -10,8 +10,8 @@ const [folder, ...files] = process.argv.slice(2);
 for (const file of files) vm.runInThisContext(fs.readFileSync(`${folder}/${file}`, "utf8"), { filename: file });
 
 const TASKS = `({
-  tokenizer: ({ layout, turns, classes, spellings }) => {
-    globalThis.tokenizer = new Tokenizer(layout, turns, classes, spellings);
+  tokenizer: (part) => {
+    globalThis.tokenizer = new Tokenizer(part);
   },
   rules: ({ rules }) => {
     globalThis.rules = rules;

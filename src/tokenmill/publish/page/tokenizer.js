@@ -39,14 +39,16 @@ class Tokenizer {
   /** @param layout the content of tokenizer.json
       @param turns the ids of the special tokens of turns: user, assistant, system, tool and end
       @param classes of characters, of `wordPattern`
-      @param spellings what people see in place of special tokens, by id; the others are not seen */
-  constructor(layout, turns, classes, spellings) {
+      @param spellings what people see in place of special tokens, by id; the others are not seen
+      @param end the id of end-of-text */
+  constructor({ layout, turns, classes, spellings, end }) {
     this.wordPattern = wordPattern(classes);
     const vocabulary = Object.entries(layout.model.vocab);
     const added = new Map(layout.added_tokens.map((token) => [token.id, token.content]));
     const ids = [...vocabulary.map(([, id]) => id), ...added.keys()];
     this.size = ids.reduce((most, id) => Math.max(most, id), 0) + 1;
     this.turns = turns;
+    this.ends = { text: new Set([end]), user: new Set([end, ...Object.values(turns)]) }; // by the kind of prompt
     this.isBytes = layout.pre_tokenizer !== null;
     this.ignoreMerges = layout.model.ignore_merges === true;
     this.idOf = new Map(vocabulary);

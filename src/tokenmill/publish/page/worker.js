@@ -23,10 +23,7 @@ function breathe() {
 
 /** Keep a tokenizer under its name. */
 function tokenizer({ name, text }) {
-  const { layout, turns, classes, spellings, end } = JSON.parse(text);
-  const made = new Tokenizer(layout, turns, classes, spellings);
-  made.ends = { text: new Set([end]), user: new Set([end, ...Object.values(turns)]) };
-  tokenizers.set(name, made);
+  tokenizers.set(name, new Tokenizer(JSON.parse(text)));
 }
 
 /** Put a part of an epoch's weights in its place; with the last one the model is there. */
