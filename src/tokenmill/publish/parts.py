@@ -6,16 +6,29 @@ it is a script beside the page, which a browser also reads from a disk.
 """
 
 import base64
+import functools
 import json
 from dataclasses import dataclass
 from typing import Any
 
+from tokenizers import Regex
+from tokenizers.pre_tokenizers import Split
+
 from tokenmill.formats.chat import SHOWN, START, TURN_END, TURN_TOKENS
 from tokenmill.formats.tokenizer import TextTokenizer
-from tokenmill.publish.classes import character_classes
 
 PART_BYTES = 6_000_000
 """The bytes of weights in each part; in base64 8 MB."""
+
+CLASSES = {"letters": r"\p{L}", "numbers": r"\p{N}", "spaces": r"\s"}
+"""The classes of characters by which `tokenizers` cuts a text into words."""
+
+SURROGATES = range(0xD800, 0xE000)
+"""Code points that are no characters."""
+
+PLANES_END = 0x40000
+"""Behind the first four planes nothing is assigned but tags, selectors of variants, and code points
+for private use (Unicode 17, section 2.8)."""
 
 
 @dataclass(frozen=True)
@@ -61,6 +74,33 @@ def tokenizer_part(tokenizer: TextTokenizer) -> str:
         "turns": turns | {"end": tokenizer.turn_ids[TURN_END]},
     }
     return as_json(content)
+
+
+@functools.cache
+def character_classes() -> dict[str, str]:
+    r"""The ranges of each class in `tokenizers`, as JavaScript's regular expressions have them:
+    `\u{41}-\u{5a}…`.
+
+    The tables of Unicode there are older than those of most browsers, and browsers differ; so the
+    page cuts every text into the same words.
+    """
+    codes = [code for code in range(PLANES_END) if code not in SURROGATES]
+    every = "".join(map(chr, codes))
+    return {
+        name: "".join(
+            f"\\u{{{codes[start]:x}}}-\\u{{{codes[end - 1]:x}}}"
+            for start, end in _runs(every, pattern)
+        )
+        for name, pattern in CLASSES.items()
+    }
+
+
+def _runs(text: str, pattern: str) -> list[tuple[int, int]]:
+    """The start and end of each run of characters that match."""
+    others = Split(Regex(f"(?:{pattern})+"), "removed").pre_tokenize_str(text)
+    ends = [0, *(bound for _, bounds in others for bound in bounds), len(text)]
+    pairs = zip(ends[::2], ends[1::2], strict=True)
+    return [(start, end) for start, end in pairs if start < end]
 
 
 def as_json(value: Any) -> str:

@@ -1,1 +1,1 @@
-"""Results for people: HTML reports, tables for DVC, and one git ref per epoch."""
+"""Results for people: pages, charts, and tables for DVC."""

@@ -6,7 +6,7 @@
    tokens of turns. The ids are those of Hugging Face `tokenizers`; a test compares them. */
 
 /** How byte-level BPE cuts a text before it merges (GPT-2's pattern, Radford et al. 2019).
-    @param classes ranges of letters, numbers and spaces (publish/classes.py); those of the browser may be others */
+    @param classes ranges of letters, numbers and spaces (publish/parts.py); those of the browser may be others */
 function wordPattern({ letters, numbers, spaces }) {
   const others = `[^${spaces}${letters}${numbers}]`;
   const alternatives = ["'s|'t|'re|'ve|'m|'ll|'d", ` ?[${letters}]+`, ` ?[${numbers}]+`, ` ?${others}+`];
