@@ -7,7 +7,7 @@ Numbers are little-endian.
 
 import hashlib
 from collections.abc import Iterator, Sequence
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 from torch import Tensor
@@ -17,14 +17,13 @@ from tokenmill.formats.tokenizer import TextTokenizer
 from tokenmill.model.config import Architecture
 from tokenmill.model.gpt import GPT
 from tokenmill.model.gpt2 import GPT2
-from tokenmill.model.modern import LOGIT_CAP, ROPE_BASE, NanoChat
+from tokenmill.model.modern import LOGIT_CAP, ROPE_BASE
 from tokenmill.model.ngrams import MULTIPLIER
 from tokenmill.model.ops import NORM_EPS
-from tokenmill.model.speedrun import NGramChat
 from tokenmill.publish.parts import PackedEpoch, tokenizer_name
 
 Precision = Literal["int8", "float16", "float32"]
-PRECISIONS: tuple[Precision, ...] = ("int8", "float16", "float32")
+PRECISIONS: tuple[Precision, ...] = get_args(Precision)
 
 KNOWN: tuple[Architecture, ...] = ("gpt2", "modern", "speedrun")
 """The architectures whose forward pass `page/model.js` has."""
@@ -48,7 +47,7 @@ def pack(model: GPT, tokenizer: TextTokenizer, *, epoch: int, precision: Precisi
 
 
 def constants_of(model: GPT) -> dict[str, float]:
-    """The numbers of an architecture that no configuration holds.
+    """The numbers that no configuration holds; each architecture reads its own.
 
     Raises:
         UserError: `page/model.js` does not know the architecture.
@@ -58,16 +57,13 @@ def constants_of(model: GPT) -> dict[str, float]:
             f"model.architecture ({model.config.architecture}) is unknown to the page, which has "
             f"{' and '.join(KNOWN)}; `tokenmill generate` lets it write."
         )
-    if isinstance(model, GPT2):
-        return {"norm_eps": model.norm.eps}
-    assert isinstance(model, NanoChat)
-    constants = {
-        "norm_eps": NORM_EPS,
+    return {
+        "norm_eps": model.norm.eps if isinstance(model, GPT2) else NORM_EPS,
         "rope_base": ROPE_BASE,
         "logit_cap": LOGIT_CAP,
         "attention_scale": model.config.attention_scale,
+        "multiplier": MULTIPLIER,
     }
-    return constants | ({"multiplier": MULTIPLIER} if isinstance(model, NGramChat) else {})
 
 
 def packed(model: GPT, precision: Precision) -> tuple[dict[str, Any], bytes]:
