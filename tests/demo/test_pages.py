@@ -8,7 +8,14 @@ from pathlib import Path
 import pytest
 
 from tests.demo.demo_project import index_training_text, write_run
-from tests.demo.served import content, data_of, epochs_of, pages_of, served_by_a_thread
+from tests.demo.served import (
+    SAMPLING,
+    content,
+    data_of,
+    epochs_of,
+    pages_of,
+    served_by_a_thread,
+)
 from tests.fresh import imported_by
 from tests.publish.site_project import make_project as make_reported
 from tests.reports.html_page import Page
@@ -17,7 +24,9 @@ from tests.runs.unfinished import begin
 from tokenmill.core.errors import UserError
 from tokenmill.core.paths import TOKENIZER
 from tokenmill.demo import pages as module
+from tokenmill.demo.models import Models
 from tokenmill.demo.pages import Pages
+from tokenmill.evaluation.trace import Tracer
 from tokenmill.formats.tokenizer import read_tokenizer
 from tokenmill.model.huggingface import WEIGHTS, load_model
 from tokenmill.model.manifest import read_manifest
@@ -148,6 +157,15 @@ def test_an_answer_is_traced_to_the_training_text(copy: Path):
     assert found.words.count("is the capital of France.") == 2  # in the answer and in a passage
     assert "a.txt, document 1" in found.words
     assert found.tags == {"p", "mark", "ol", "li", "span", "bdi"}
+
+
+def test_no_password_in_an_error_reaches_the_page(project: Path):
+    def out_of_reach() -> Tracer:
+        raise UserError("s3://key:secret@bucket is out of reach.")
+
+    with served_by_a_thread(Pages(Models(project), SAMPLING, [], out_of_reach)) as served:
+        status, _, answer = served.ask("/trace", {}, b"text")
+    assert (status, answer.decode()) == (503, "s3://key:•••@bucket is out of reach.")
 
 
 PAGE = """if True:

@@ -29,6 +29,7 @@ from tokenmill.publish.talk import questions_of, read_results, talking_page
 from tokenmill.reports.page import render
 from tokenmill.runs.find import FoundModel
 from tokenmill.stage import describe
+from tokenmill.words.units import message
 
 if TYPE_CHECKING:  # it loads PyTorch, and the page comes without it
     from tokenmill.evaluation.trace import Tracer
@@ -205,5 +206,5 @@ def _packed(checkpoint: FoundModel, _version: tuple[int, ...] | None) -> tuple[P
 
 
 def sentence(error: UserError | OSError) -> str:
-    """What the page says of an error."""
-    return describe(error) if isinstance(error, OSError) else str(error)
+    """What the page says of an error, without passwords in addresses."""
+    return message(describe(error) if isinstance(error, OSError) else str(error))
