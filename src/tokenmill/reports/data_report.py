@@ -2,13 +2,11 @@
 the tokens."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import numpy as np
 
 from tokenmill.formats.metrics import (
     CleanReport,
-    Documents,
     Example,
     TokenizerMetrics,
     TokensMetrics,
@@ -107,6 +105,7 @@ def render_data_report(
         "tokenizer": {"type": tokenizer.type, "vocab_size": tokenizer.requested_vocab_size},
         "tokenize": {"split": tokens.split, "val_fraction": tokens.val_fraction},
     }
+    files = sorted(clean.sources.items(), key=lambda item: (-item[1].read, item[0]))
     unused = sorted(
         (vocabulary[i] for i in stats.unused_ids), key=lambda token: (-len(token), token)
     )
@@ -115,7 +114,6 @@ def render_data_report(
         stats=stats,
         clean=clean,
         metadata=stats.metadata,
-        raw=clean.raw,
         parameters=list(flat(params)),
         text_flow=text_flow(clean, stats.metadata.train.tokens + stats.metadata.val.tokens),
         kept_and_dropped=kept_and_dropped(clean),
@@ -126,6 +124,8 @@ def render_data_report(
         language_sample=max(1, sum(clean.languages.values())),
         sources=stats.sources[:SOURCES],
         more_sources=stats.sources[SOURCES:],
+        files=files[:SOURCES],
+        more_files=files[SOURCES:],
         mixture=mixture,
         held_out=held_out_in_words(clean),
         letters_warning=letters_warning(clean.letters, clean.mode),
@@ -141,22 +141,7 @@ def render_data_report(
         coverage=[(n, stats.coverage(n)) for n in (1, 10, 100) if n < len(vocabulary)],
         zipf=_zipf(stats),
         token_lengths=_token_lengths(stats),
-        **_files(clean),
     )
-
-
-def _files(clean: CleanReport) -> dict[str, Any]:
-    """The files with most documents, and what is left out of the first rows."""
-    files = sorted(clean.sources.items(), key=lambda item: (-item[1].read, item[0]))
-    left_out = [file for _, file in files[SOURCES:]] + [clean.other_sources]
-    return {
-        "files": files[:SOURCES],
-        "listed_files": files[SOURCES:],
-        "more_files": len(files[SOURCES:]) + clean.other_sources.files,
-        "more": Documents(
-            read=sum(one.read for one in left_out), kept=sum(one.kept for one in left_out)
-        ),
-    }
 
 
 def _words(reason: str) -> str:
