@@ -202,7 +202,7 @@ def test_a_source_with_a_number_as_its_name_needs_quotes(tmp_path: Path):
 
 
 def test_names_of_a_mixture_are_compared_with_the_text(write: Write, tmp_path: Path):
-    """Before the text is cleaned, where it is there and not in DVC's hands."""
+    """Before the text is cleaned, where it is there."""
     for name in ("chats/a.txt", "web/deep/b.txt", "c.md"):
         (tmp_path / "raw" / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / "raw" / name).write_text("text")
@@ -217,6 +217,26 @@ def test_names_of_a_mixture_are_compared_with_the_text(write: Write, tmp_path: P
     with pytest.raises(ParamsError, match="weight 0") as error:
         refuse_missing_text(params)
     assert error.value.parameters == ["data.mixture"]
+
+
+@pytest.mark.parametrize("weight", [1, 2])
+def test_names_are_compared_with_what_dvc_makes_or_tracks(
+    write: Write, tmp_path: Path, weight: float
+):
+    """A built-in text, of which there need be no file yet; and one that `dvc add` tracks, once DVC
+    has fetched it."""
+    for name in ("train.jsonl", "validation.jsonl"):
+        refuse_missing_text(check_all(write(data__mixture={name: weight})))
+    (tmp_path / "raw.dvc").touch()
+    tracked = {"data__raw": str(tmp_path / "raw"), "data__mixture": {"train.json": weight}}
+    refuse_missing_text(check_all(write(**tracked)))
+    (tmp_path / "raw").mkdir()
+    (tmp_path / "raw/train.jsonl").write_text('{"text": "a"}')
+    for values in (tracked, {"data__mixture": tracked["data__mixture"]}):
+        params = check_all(write(**values))
+        with pytest.raises(ParamsError, match=r"data\.mixture\.train\.json is no source") as error:
+            refuse_missing_text(params)
+        assert error.value.parameters == ["data.mixture"]
 
 
 @pytest.mark.parametrize("written", ["6e-4", "6.0e-4", "0.0006", "6E-04"])

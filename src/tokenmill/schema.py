@@ -9,7 +9,7 @@ result, so DVC does not track it.
 import contextlib
 import os
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from tokenmill import git
@@ -37,11 +37,11 @@ from tokenmill.executor import ExecutorParams
 from tokenmill.finetuning.params import FinetuneSection
 from tokenmill.formats.metrics import TokensMetrics, read_metrics
 from tokenmill.formats.mixture import check_mixture
-from tokenmill.formats.raw_text import Objects, raw_text
+from tokenmill.formats.raw_text import Objects, Raw, raw_text
 from tokenmill.formats.token_file import too_short
 from tokenmill.model.config import ModelParams
 from tokenmill.model.manifest import CONFIG, read_config
-from tokenmill.sample.generator import SampleParams
+from tokenmill.sample.generator import TRAIN, VALIDATION, SampleParams
 from tokenmill.tokens.params import TokenizeParams, TokenizerParams, TraceParams
 from tokenmill.training.params import ModelSection, RuntimeParams, TrainSection
 from tokenmill.words.units import override
@@ -196,24 +196,35 @@ def _whole(path: str, root: Path) -> Path:
 
 def refuse_missing_text(params: AllParams) -> None:
     """Refuse a `data.raw` without readable text, or such a `finetune.data` if fine-tuning is on,
-    unless DVC makes or fetches it."""
-    # Only the stage `check` needs these libraries
-    from tokenmill.data.readers import FORMATS  # noqa: PLC0415
-    from tokenmill.data.sources import find_sources, tracked_by_dvc  # noqa: PLC0415
-
+    unless DVC makes or fetches it; and a mixture of other sources than the text has."""
     wanted = {"data.raw": params.data.raw}
     if params.finetune.methods and params.finetune.data:
         wanted["finetune.data"] = params.finetune.data
     for name, value in wanted.items():
-        place = raw_text(value)
-        if place == SAMPLE or (isinstance(place, Path) and tracked_by_dvc(place)):
-            continue
-        try:
-            found = find_sources(place, FORMATS, parameter=name).sources
-        except UserError as error:
-            raise ParamsError(PARAMS_FILE, [(name, str(error))]) from None
-        if name == "data.raw" and params.data.mixture:
-            _check_mixture(params.data.mixture, {source.name.split("/")[0] for source in found})
+        names = _names_of_text(raw_text(value), name)
+        if name == "data.raw" and params.data.mixture and names is not None:
+            _check_mixture(params.data.mixture, {each.split("/")[0] for each in names})
+
+
+def _names_of_text(place: Raw, parameter: str) -> Collection[str] | None:
+    """The names of the files of the text at `place`, relative to it; None if DVC has yet to fetch
+    them.
+
+    Raises:
+        ParamsError: there is no readable text.
+    """
+    # Only the stage `check` needs these libraries
+    from tokenmill.data.readers import FORMATS  # noqa: PLC0415
+    from tokenmill.data.sources import find_sources, tracked_by_dvc  # noqa: PLC0415
+
+    if place == SAMPLE:
+        return [TRAIN, VALIDATION]
+    if isinstance(place, Path) and not place.exists() and tracked_by_dvc(place):
+        return None
+    try:
+        return [source.name for source in find_sources(place, FORMATS, parameter=parameter).sources]
+    except UserError as error:
+        raise ParamsError(PARAMS_FILE, [(parameter, str(error))]) from None
 
 
 def _check_mixture(mixture: Mapping[str, float], sources: set[str]) -> None:

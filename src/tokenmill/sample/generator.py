@@ -31,6 +31,10 @@ class SampleParams(Section):
     to validate with."""
 
 
+TRAIN = "train.jsonl"
+VALIDATION = "validation.jsonl"
+"""The names of the two files of text."""
+
 Conversation = tuple[Exchange, ...]
 """The exchanges of a conversation, in order. It is hashable, so that repeats are found."""
 
@@ -204,9 +208,9 @@ def write_sample(folder: Path, params: SampleParams) -> None:
     """Write train.jsonl, validation.jsonl (a `json_line` per conversation) and the prompts of the
     evaluation to `folder`."""
     few = max(1, params.conversations // VALIDATION_EVERY)
-    with files.write_atomic(folder / "train.jsonl") as file:
+    with files.write_atomic(folder / TRAIN) as file:
         file.writelines(map(json_line, conversations(seed=params.seed, count=params.conversations)))
-    with files.write_atomic(folder / "validation.jsonl") as file:
+    with files.write_atomic(folder / VALIDATION) as file:
         file.writelines(map(json_line, held_out(seed=params.seed, count=few)))
     with files.write_atomic(folder / PROMPTS_FILE) as file:
         file.write((Path(__file__).parent / PROMPTS_FILE).read_bytes())
