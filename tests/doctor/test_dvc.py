@@ -2,8 +2,10 @@
 
 import errno
 import os
+import shutil
 import socket
 import sqlite3
+import subprocess
 from pathlib import Path
 from shlex import quote
 from threading import Event
@@ -138,6 +140,15 @@ def test_what_a_kill_leaves_in_the_run_cache_is_removed(repository: Repository):
     assert ran(repository.repro()) == ["train"]
 
 
+PRINT_LEVEL = """
+from pathlib import Path
+from tokenmill.doctor import dvc
+from tokenmill.doctor.environment import Project
+list(dvc.check_repository(project := Project(Path())))
+print(*(finding.level for finding in dvc.check_remote(project)))
+"""
+
+
 class TestRemote:
     """Where `dvc push` goes."""
 
@@ -180,9 +191,41 @@ class TestRemote:
         assert list(folder.iterdir())
 
     @pytest.mark.skipif(getattr(os, "geteuid", int)() == 0, reason="root may write everywhere")
-    def test_read_only_folder_is_a_problem(self, repository: Repository, tmp_path: Path):
-        tmp_path.joinpath("locked").mkdir(mode=0o500)
-        assert self.check(repository, str(tmp_path / "locked")).level == "problem"
+    @pytest.mark.parametrize(
+        ("mode", "level"), [(0o500, "warning"), (0o400, "problem"), (0o300, "problem")]
+    )
+    def test_folder_that_can_be_read_is_enough_to_pull(
+        self, repository: Repository, tmp_path: Path, mode: int, level: str
+    ):
+        tmp_path.joinpath("locked").mkdir(mode=mode)
+        assert self.check(repository, str(tmp_path / "locked")).level == level
+
+    @pytest.mark.parametrize(("below", "level"), [("", "warning"), ("/missing", "problem")])
+    def test_remote_on_a_read_only_disk(
+        self, repository: Repository, tmp_path: Path, below: str, level: str
+    ):
+        (folder := tmp_path / "drive").mkdir()
+        assert self.check(repository, f"{folder}{below}").level == "ok"
+        (repository.root / "text").write_text("text")
+        repository.run("dvc", "add", "text")
+        if level == "warning":
+            repository.run("dvc", "push", "text.dvc")
+        shutil.rmtree(repository.root / ".dvc/cache")
+        (repository.root / "text").unlink()
+        unshare = ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c"]
+        mount = 'mount --bind "$0" "$0" && mount -o remount,ro,bind "$0"'
+        if subprocess.run([*unshare, mount, folder], check=False, capture_output=True).returncode:
+            pytest.skip("no disk can be mounted here")
+        said = subprocess.run(
+            [*unshare, f'{mount} && python -c "$1" && dvc pull -q text.dvc', folder, PRINT_LEVEL],
+            cwd=repository.root,
+            env=repository.env,
+            capture_output=True,
+            text=True,
+            check=level == "warning",
+        ).stdout
+        assert said.split() == [level]
+        assert (repository.root / "text").exists() == (level == "warning")
 
     def test_password_is_masked(self, repository: Repository):
         said = self.check(repository, "gs://me:secret@bucket/path")

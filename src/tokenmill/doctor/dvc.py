@@ -257,10 +257,17 @@ def check_remote(project: Project) -> Iterator[Finding]:
 def _folder_remote(name: str, folder: Path) -> Finding:
     nearest = existing(folder)
     made = "" if nearest == folder else ", which the first `dvc push` makes"
-    if nearest.is_dir() and os.access(nearest, os.R_OK | os.W_OK | os.X_OK):
-        return ok("remote", f"{name}, {folder}{made}")
-    reason = "cannot be written" if nearest.is_dir() else "is not a folder"
     move = f"dvc remote modify {quote(name)} url FOLDER"
+    if not nearest.is_dir():
+        fix = f"is a disk not mounted? else: {move}"
+        return problem("remote", f"{name}, {folder}: {nearest} is not a folder", fix)
+    if os.access(nearest, os.R_OK | os.W_OK | os.X_OK):
+        return ok("remote", f"{name}, {folder}{made}")
+    if nearest == folder and os.access(folder, os.R_OK | os.X_OK):
+        text = "can be read, not written: `dvc pull` works, `dvc push` fails"
+        fix = f"push as somebody who may write there; or elsewhere: {move}"
+        return warning("remote", f"{name}, {folder} {text}", fix)
+    reason = "cannot be read" if nearest == folder else "cannot be written"
     fix = f"chmod u+rwx {quote(str(nearest))}; or is a disk not mounted? else: {move}"
     return problem("remote", f"{name}, {folder}: {nearest} {reason}", fix)
 
