@@ -59,8 +59,9 @@ def test_any_part_is_that_of_the_array(files: Path, data: st.DataObject) -> None
         start, stop = (data.draw(st.none() | st.integers(-70, 70)) for _ in range(2))
         assert np.array_equal(tokens[start:stop], ids[start:stop])
         width = data.draw(st.integers(1, count), "width")
-        begins = data.draw(st.lists(st.integers(0, count - width), min_size=1, max_size=9))
-        windows = tokens.windows(np.array(begins), width)
+        begins = data.draw(st.lists(st.integers(0, count - width), max_size=9))
+        windows = tokens.windows(np.array(begins, np.int64), width)
+        assert windows.shape == (len(begins), width)
         assert windows.tolist() == [ids[begin : begin + width].tolist() for begin in begins]
         assert windows.dtype == tokens[:1].dtype == np.dtype("<i4")
 
@@ -163,6 +164,20 @@ def test_blocks_of_too_many_or_no_ids_are_refused(cuts: list[int], tmp_path: Pat
         write_blocks(file, [Block(compress(part.tobytes()), part.nbytes) for part in parts])
     with pytest.raises(UserError, match="is not in blocks of 8,193 ids"):
         CompressedTokens(tmp_path / "train.zst", "<u2", len(ids))
+
+
+@pytest.mark.parametrize("held", [BLOCK_IDS - 1, BLOCK_IDS + 1, 1 << 24])
+def test_a_block_that_holds_more_or_less_is_refused(held: int, tmp_path: Path) -> None:
+    """More than memory has, perhaps. Which block of a read it is and how far zstd came is not what
+    is wrong with the file."""
+    path = tmp_path / "train.zst"
+    frame = compressor("<u2").compress(bytes(2 * held))
+    with path.open("wb") as file:
+        write_blocks(file, [Block(frame, 2 * BLOCK_IDS)] * 3)
+    tokens = CompressedTokens(path, "<u2", 3 * BLOCK_IDS)
+    with pytest.raises(UserError) as caught:
+        tokens.windows(np.array([BLOCK_IDS]), 2)
+    assert str(caught.value) == f"{path} cannot be decompressed; {way_out(path)}."
 
 
 def test_blocks_beyond_4_gib_are_read(tmp_path: Path) -> None:
