@@ -277,7 +277,7 @@ def bytes_to_write(
         "packed tokens": ("tokenize", int(PACKED * (train + val))),
         "tokens": (
             "unpack",
-            unpacked_bytes(train, val, compressed=params.runtime.is_compressed),
+            unpacked_bytes(train, val, vocab_size, compressed=params.runtime.is_compressed),
         ),
         "weights of the epochs": ("train", params.train.epochs * weights),
         # Besides those that are kept: the one before the decay, and the one that is being written.

@@ -35,8 +35,9 @@ vocabulary, and most readers expect it."""
 NARROW_DTYPE = "<u2"
 """The type of packed ids, if the vocabulary has no larger ones than it can hold."""
 
-COMPRESSED_SHARE = 0.4
-"""About the most bytes that a byte of a .bin takes in compressed blocks."""
+COMPRESSED_SHARE = {NARROW_DTYPE: 0.4, DTYPE: 0.5}
+"""About the most bytes that a byte of a .bin takes in compressed blocks, by the type of packed
+ids."""
 
 TokenizerType: TypeAlias = Literal["bpe", "char"]
 Split: TypeAlias = Literal["train", "val"]
@@ -214,10 +215,11 @@ class PlacementParams(Section, extra="ignore"):
     token_placement: Literal["auto", "device", "memory", "mmap", "compressed"]
     """Where the training tokens are kept: in the device's memory, in main memory, or in a memory
     map of their file. `auto`: the first of these with enough room. `compressed`: for tokens that do
-    not fit the disk, `unpack` writes them in compressed blocks, about a third of the .bin, and
-    training decompresses the blocks that a batch needs. The sequences are the same. After a change
-    from or to `compressed`, type `dvc repro -sf unpack`. The next `dvc repro` runs again what reads
-    the tokens; `train` finds its last checkpoint and repeats no step."""
+    not fit the disk, `unpack` writes them in compressed blocks, about a third of the .bin (beyond
+    65,536 entries about two fifths), and training decompresses the blocks that a batch needs. The
+    sequences are the same. After a change from or to `compressed`, type `dvc repro -sf unpack`. The
+    next `dvc repro` runs again what reads the tokens; `train` finds its last checkpoint and repeats
+    no step."""
 
     @property
     def is_compressed(self) -> bool:
@@ -235,14 +237,15 @@ def compressed_file(folder: Path) -> Path:
     return folder / "train.zst"
 
 
-def unpacked_bytes(train: int, val: int, *, compressed: bool) -> int:
-    """About the bytes that `unpack` writes, if the .bin of the splits have `train` and `val`."""
-    return val + (int(COMPRESSED_SHARE * train) if compressed else train)
-
-
 def packed_dtype(vocab_size: int) -> str:
     """The type of packed ids: uint16 where that is large enough, else as in the .bin."""
     return NARROW_DTYPE if vocab_size <= 1 << 16 else DTYPE
+
+
+def unpacked_bytes(train: int, val: int, vocab_size: int, *, compressed: bool) -> int:
+    """About the bytes that `unpack` writes, if the .bin of the splits have `train` and `val`."""
+    share = COMPRESSED_SHARE[packed_dtype(vocab_size)] if compressed else 1
+    return val + int(share * train)
 
 
 def write_metadata(folder: Path, metadata: Section) -> None:

@@ -43,7 +43,7 @@ UNPACKED_IDS = 1 << 18
 """Ids that are decompressed at a time, so that a damaged file takes no more memory than a good
 one."""
 
-COMPRESS = ", or set runtime.token_placement to compressed (about a third of that),"
+COMPRESS = ", or set runtime.token_placement to compressed (less than half of that),"
 """What else helps against a full disk."""
 
 
@@ -59,7 +59,7 @@ def unpack(packed: Path, out: Path, *, compressed: bool = False) -> TokenMetadat
     metadata = read_metadata(packed)
     manifest = read_manifest(packed)
     train, val = metadata.train.file_bytes, metadata.val.file_bytes
-    needed = unpacked_bytes(train, val, compressed=compressed)
+    needed = unpacked_bytes(train, val, metadata.vocab_size, compressed=compressed)
     with (
         files.enough_room(out, lambda: needed, or_else="" if compressed else COMPRESS),
         files.write_directory(out) as folder,
