@@ -9,6 +9,7 @@ from tokenmill.core import files, paths
 from tokenmill.schema import (
     check_all,
     refuse_missing_text,
+    refuse_other_form,
     refuse_wrong_benchmarks,
     refuse_wrong_filters,
     refuse_wrong_prompts,
@@ -24,4 +25,5 @@ def main() -> None:
         refuse_wrong_filters(params)
         refuse_wrong_prompts(params)
         refuse_wrong_benchmarks(params)
+        refuse_other_form(params)
     files.write_text(paths.CHECKED, "params.yaml was checked\n")

@@ -24,7 +24,7 @@ from tokenmill.core.params import (
     read_yaml,
     validate,
 )
-from tokenmill.core.paths import SAMPLE
+from tokenmill.core.paths import PACKED, SAMPLE, TOKENS
 from tokenmill.data.params import CleanParams, DataParams
 from tokenmill.evaluation.benchmark_items import (
     BenchmarksParams,
@@ -38,7 +38,7 @@ from tokenmill.finetuning.params import FinetuneSection
 from tokenmill.formats.metrics import TokensMetrics, read_metrics
 from tokenmill.formats.mixture import check_mixture
 from tokenmill.formats.raw_text import Objects, Raw, raw_text
-from tokenmill.formats.token_file import too_short
+from tokenmill.formats.token_file import compressed_file, other_form, read_metadata, too_short
 from tokenmill.model.config import ModelParams
 from tokenmill.model.manifest import CONFIG, read_config
 from tokenmill.sample.generator import TRAIN, VALIDATION, SampleParams
@@ -270,6 +270,24 @@ def refuse_wrong_benchmarks(params: AllParams) -> None:
         raise ParamsError(PARAMS_FILE, problems)
 
 
+def refuse_other_form(params: AllParams) -> None:
+    """Refuse a `runtime.token_placement` that needs the tokens in another form than that in which
+    they are, unless the stage `unpack` will write them again. No stage depends on this value, so
+    `unpack` does not run because of it, and the stage `train` would refuse it."""
+    placement = params.runtime.token_placement
+    problem = other_form(placement, compressed=compressed_file(TOKENS).exists())
+    if problem and _are_unpacked(params):
+        raise ParamsError(PARAMS_FILE, [("runtime.token_placement", problem)])
+
+
+def _are_unpacked(params: AllParams) -> bool:
+    """Whether the tokens of today's text and parameters are unpacked already."""
+    try:
+        return read_metadata(TOKENS) == read_metadata(PACKED) and _is_same_text(params, Path())
+    except UserError:  # one of them is missing, or of another version
+        return False
+
+
 def _check_start(model: ModelSection, path: Path) -> None:
     if model.start is None:
         return
@@ -297,13 +315,11 @@ def _check_length(params: AllParams, path: Path) -> None:
     """Refuse a context longer than the text was in the last run, if the text is still the same."""
     try:
         counted = read_metrics(TokensMetrics, path.parent)
-        problem = too_short(counted.train_tokens, params.model.context_length)
-        if problem is None or not _is_same_text(params, path.parent):
-            return
-    # There was no run, or what it left is damaged
-    except (UserError, LookupError, TypeError, StopIteration):
+    except UserError:  # there was no run, or what it left is damaged
         return
-    raise ParamsError(path, [("model.context_length", problem)])
+    problem = too_short(counted.train_tokens, params.model.context_length)
+    if problem and _is_same_text(params, path.parent):
+        raise ParamsError(path, [("model.context_length", problem)])
 
 
 def _is_same_text(params: AllParams, root: Path) -> bool:
@@ -311,10 +327,14 @@ def _is_same_text(params: AllParams, root: Path) -> bool:
     the raw text."""
     if not made_tokens(params, root):
         return False
-    raw = raw_text(params.data.raw, root)
-    deps = read_yaml(root / "dvc.lock", ["stages"])["stages"]["clean"]["deps"]
     path = _whole(params.data.raw, root)
-    size = next(dep["size"] for dep in deps if _whole(dep["path"], root) == path)
-    if isinstance(raw, Objects):
-        return size == sum(size for size, _ in raw.versions.values())
+    try:
+        deps = read_yaml(root / "dvc.lock", ["stages"])["stages"]["clean"]["deps"]
+        size = next(dep["size"] for dep in deps if _whole(dep["path"], root) == path)
+        raw = raw_text(params.data.raw, root)
+        if isinstance(raw, Objects):
+            return size == sum(size for size, _ in raw.versions.values())
+    # The file is damaged, or the server cannot be asked
+    except (UserError, LookupError, TypeError, StopIteration):
+        return False
     return size == sum(file.stat().st_size for file in [raw, *raw.rglob("*")] if file.is_file())

@@ -88,6 +88,10 @@ WRONG: list[tuple[dict[str, object], str]] = [
         "model.context_length (1000000) does not fit the train split",
     ),
     ({"data__raw": "/a/folder/that/is/not/there"}, "data.raw (/a/folder/that/is/not/there)"),
+    (
+        {"runtime__token_placement": "compressed", "train__epochs": 3},
+        "type `dvc repro -sf unpack`",
+    ),
 ]
 
 
@@ -143,6 +147,17 @@ def test_a_mixture_trains_again_on_the_same_tokens(finished: Project) -> None:
     said = finished.run("dvc", "repro", check=False)
     assert "data.mixture.train.json is no source" in said
     assert "Traceback" not in said
+
+
+def test_another_form_of_the_tokens_is_written_where_unpack_runs(finished: Project) -> None:
+    """By the command that a refusal names, or because another value changed."""
+    finished.set(runtime__token_placement="compressed", train__epochs=3)  # noqa: S106 (no password)
+    finished.run("dvc", "repro", "-sf", "unpack")
+    assert "train" in ran(finished.repro())
+    assert not (finished.root / "data/tokens/train.bin").exists()
+    finished.set(runtime__token_placement="mmap", sample__seed=1)  # noqa: S106
+    assert "unpack" in ran(finished.repro("unpack"))
+    assert (finished.root / "data/tokens/train.bin").exists()
 
 
 def test_other_words_rerun_nothing_but_the_pages(finished: Project) -> None:

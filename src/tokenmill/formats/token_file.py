@@ -217,14 +217,27 @@ class PlacementParams(Section, extra="ignore"):
     map of their file. `auto`: the first of these with enough room. `compressed`: for tokens that do
     not fit the disk, `unpack` writes them in compressed blocks, about a third of the .bin (beyond
     65,536 entries about two fifths), and training decompresses the blocks that a batch needs. The
-    sequences are the same. After a change from or to `compressed`, type `dvc repro -sf unpack`. The
-    next `dvc repro` runs again what reads the tokens; `train` finds its last checkpoint and repeats
-    no step."""
+    sequences are the same. A change from or to `compressed` needs `dvc repro -sf unpack`, unless
+    `unpack` runs anyway. The next `dvc repro` runs again what reads the tokens; `train` finds its
+    last checkpoint and repeats no step."""
 
     @property
     def is_compressed(self) -> bool:
         """Whether `unpack` writes compressed blocks."""
         return self.token_placement == "compressed"  # noqa: S105 (no password)
+
+
+def other_form(placement: str, *, compressed: bool) -> str | None:
+    """An error message if `runtime.token_placement` needs the training tokens in another form than
+    that in which they are on the disk, in compressed blocks or not; otherwise None."""
+    on_disk = "compressed" if compressed else "mmap"
+    if placement in ("auto", "device", "memory", on_disk):
+        return None
+    found = "in compressed blocks" if compressed else "uncompressed"
+    return (
+        f"runtime.token_placement is {placement}, but `unpack` wrote the training tokens {found}; "
+        f"type `dvc repro -sf unpack`, or set it to {on_disk}."
+    )
 
 
 def token_file(folder: Path, split: Split) -> Path:

@@ -20,6 +20,7 @@ from torch.nn import functional as F
 
 from tokenmill.core.errors import UserError
 from tokenmill.formats.token_blocks import CompressedTokens
+from tokenmill.formats.token_file import other_form
 from tokenmill.formats.token_row import Tokens
 from tokenmill.model.device import Compute, is_out_of_memory
 from tokenmill.model.gpt import GPT
@@ -217,6 +218,8 @@ def place_tokens(
         UserError: `mmap` or `compressed` is not the form in which `unpack` wrote the tokens.
     """
     compressed = isinstance(tokens, CompressedTokens)
+    if problem := other_form(placement, compressed=compressed):
+        raise UserError(problem)
     on_disk = "compressed" if compressed else "mmap"
     place = placement
     if place == "auto":
@@ -224,12 +227,6 @@ def place_tokens(
         place = _fastest_memory(size, device, processes) or on_disk
     if place == on_disk:
         return (tokens if compressed else _as_tensor(tokens)), place
-    if place in ("mmap", "compressed"):
-        found = "in compressed blocks" if compressed else "uncompressed"
-        raise UserError(
-            f"runtime.token_placement is {place}, but `unpack` wrote the training tokens {found}; "
-            f"type `dvc repro -sf unpack`, or set it to {on_disk}."
-        )
     tensor = _as_tensor(tokens[:] if compressed else np.array(tokens))
     return (tensor.to(device) if place == "device" else tensor), place
 
