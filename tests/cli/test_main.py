@@ -107,10 +107,23 @@ def test_stale_reference_fails_the_check(
     capsys.readouterr()
     main(["params", "model.n_layer"])
     assert "1, ≤ 4096" in capsys.readouterr().out
-    with pytest.raises(SystemExit, match="n_layer"):
-        main(["params", "model.n_layers"])
     main(["params"])
     assert capsys.readouterr().out == text
+
+
+@pytest.mark.parametrize(
+    ("typed", "meant"),
+    [
+        ("model.n_layers", "model.n_layer"),
+        ("models", "model"),
+        ("train.schedules", "train.schedule"),
+        ("evaluate.prompts[].txt", "evaluate.prompts[].text"),
+    ],
+)
+def test_an_unknown_parameter_or_section_gets_the_nearest(root: Path, typed: str, meant: str):
+    with pytest.raises(SystemExit) as error:
+        main(["params", typed])
+    assert str(error.value) == f"error: {typed} is not a parameter; did you mean {meant}?"
 
 
 def test_a_mistake_ends_with_a_sentence_and_exit_code_1(tmp_path: Path):

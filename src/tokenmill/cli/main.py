@@ -2,17 +2,16 @@
 found and run."""
 
 import argparse
-import difflib
 import importlib
 import re
 import sys
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any, NoReturn
 
 from tokenmill import stage
-from tokenmill.core.errors import UserError
+from tokenmill.core.errors import UserError, did_you_mean
 from tokenmill.core.paths import enclosing_project
 from tokenmill.words import units
 
@@ -113,8 +112,9 @@ class Parser(argparse.ArgumentParser):
         """Refuse an unknown option here, where the options similar to it are known."""
         found, unknown = super().parse_known_args(args, namespace)
         if unknown:
-            near = _nearest(unknown[0], self._option_string_actions)
-            self.error(f"{unknown[0]} is not an argument of `{self.prog}`{near}")
+            hint = did_you_mean(unknown[0], self._option_string_actions)
+            end = f"; {hint}" if hint else ""
+            self.error(f"{unknown[0]} is not an argument of `{self.prog}`{end}")
         return found, unknown
 
     def arguments(self) -> list[argparse.Action]:
@@ -154,14 +154,8 @@ class Parser(argparse.ArgumentParser):
             return
         choices = [str(choice) for choice in action.choices]
         what = "command" if action.dest == "command" else str(action.metavar or action.dest).lower()
-        hint = _nearest(str(value), choices) or "; there are " + ", ".join(choices)
-        raise argparse.ArgumentError(None, f"{value} is not a {what}{hint}")
-
-
-def _nearest(word: str, known: Iterable[str]) -> str:
-    """The text `; did you mean plan?`; empty if no known word is similar."""
-    near = difflib.get_close_matches(word, list(known), n=1)
-    return f"; did you mean {near[0]}?" if near else ""
+        hint = did_you_mean(str(value), choices) or f"there are {', '.join(choices)}"
+        raise argparse.ArgumentError(None, f"{value} is not a {what}; {hint}")
 
 
 def add_json(parser: argparse._ActionsContainer) -> None:

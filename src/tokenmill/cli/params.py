@@ -2,14 +2,14 @@
 with the code."""
 
 import argparse
-import difflib
+import itertools
 import typing
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tokenmill.cli.main import Parser
-from tokenmill.core.errors import UserError
+from tokenmill.core.errors import UserError, did_you_mean
 from tokenmill.core.files import write_text
 from tokenmill.display import console, print_columns, say
 
@@ -88,8 +88,9 @@ def explain(name: str) -> None:
     found = {each: rest for *_, facts in _sections(PARAMS_FILE) for each, *rest in facts}
     chosen = [each for each in found if each == name or each.startswith((f"{name}.", f"{name}["))]
     if not chosen:
-        near = difflib.get_close_matches(name, found, n=1)
-        hint = f"did you mean {near[0]}?" if near else "`tokenmill params` lists them all."
+        above = (itertools.accumulate(each.split("."), "{}.{}".format) for each in found)
+        known = dict.fromkeys(itertools.chain.from_iterable(above))
+        hint = did_you_mean(name, known) or "`tokenmill params` lists them all."
         raise UserError(f"{name} is not a parameter; {hint}")
     for each in chosen:
         value, values, meaning = (text.replace("`", "") for text in found[each])

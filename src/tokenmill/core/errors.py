@@ -1,5 +1,8 @@
 """The one exception that a user may see: a sentence with the name, the value and the way out."""
 
+import difflib
+from collections.abc import Iterable
+
 
 class UserError(Exception):
     """A problem that a user can cause and fix: one sentence, no traceback, exit code 1.
@@ -11,3 +14,10 @@ class UserError(Exception):
 def first_line(error: BaseException) -> str:
     """The first line of an error's message, or the name of its type if it has no message."""
     return (str(error).splitlines() or [type(error).__name__])[0]
+
+
+def did_you_mean(word: str, known: Iterable[str], before: str = "") -> str:
+    """The text `did you mean plan?`, with the known word that is most like `word`; empty if none is
+    like it. `before` is what stands before both words."""
+    near = difflib.get_close_matches(word, list(known), n=1)
+    return f"did you mean {before}{near[0]}?" if near else ""

@@ -8,7 +8,6 @@ same numbers (`6e-4` is 0.0006; PyYAML reads a string).
 import ast
 import contextlib
 import copy
-import difflib
 import functools
 import inspect
 import itertools
@@ -26,7 +25,7 @@ from ruamel.yaml.constructor import SafeConstructor
 from ruamel.yaml.error import MarkedYAMLError
 from ruamel.yaml.resolver import VersionedResolver
 
-from tokenmill.core.errors import UserError
+from tokenmill.core.errors import UserError, did_you_mean
 from tokenmill.core.files import read_bytes, utf8_text
 
 PARAMS_FILE = Path("params.yaml")
@@ -413,9 +412,9 @@ def _sentence(view: type[Section], details: ErrorDetails) -> str:
         message = MUST_BE[kind].format_map(details.get("ctx", {}))
     if kind == "extra_forbidden":
         section = _section(view, loc[:-1])
-        near = difflib.get_close_matches(str(loc[-1]), section.model_fields if section else (), n=1)
-        hint = f"did you mean {_name((*loc[:-1], near[0]))}?" if near else "remove it."
-        return f"{name} ({value!r}) is not a parameter; {hint}"
+        known = section.model_fields if section else ()
+        hint = did_you_mean(str(loc[-1]), known, before=_name((*loc[:-1], "")))
+        return f"{name} ({value!r}) is not a parameter; {hint or 'remove it.'}"
     if kind == "missing":
         section = _section(view, loc[:-1])
         meaning = " ".join(section.descriptions().get(str(loc[-1]), "").split()) if section else ""
