@@ -517,6 +517,8 @@ def test_file_must_be_there_and_be_yaml(content: bytes | None, problem: str, tmp
         (b"model:\n  n_layer: 12\n  n_head: 1\n  n_layer: 6\n", 4, '"n_layer"'),
         (b"model: {}\ntrain:\n  betas: [1\nmodel: {}\n", 4, "':'"),
         (b"model: 'modern\n", 2, "end of stream"),
+        (b"model: {}\ntrain: \0\n", 2, "U+0000"),
+        ("größe: 1\n".encode() * 5000 + b"train: \x0b\n", 5001, "U+000B"),
     ],
 )
 def test_what_is_no_yaml_is_named_with_its_line(

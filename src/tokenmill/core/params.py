@@ -23,6 +23,7 @@ from pydantic_core import ErrorDetails
 from ruamel.yaml import YAML, YAMLError
 from ruamel.yaml.constructor import SafeConstructor
 from ruamel.yaml.error import MarkedYAMLError
+from ruamel.yaml.reader import ReaderError
 from ruamel.yaml.resolver import VersionedResolver
 
 from tokenmill.core.errors import UserError, did_you_mean
@@ -307,7 +308,7 @@ def yaml_value(text: str, name: object) -> Any:
                 f"{name} holds the marks of an unfinished merge (line {line}); keep one side "
                 "(docs/sharing.md)."
             ) from None
-        raise UserError(f"{name} is not valid YAML: {_said(error)}") from None
+        raise UserError(f"{name} is not valid YAML: {_said(error, text)}") from None
     except LookupError:
         raise UserError(
             f"{name} is not valid YAML: a value does not suit its tag (`!!bool`, `!!int`, "
@@ -315,10 +316,13 @@ def yaml_value(text: str, name: object) -> Any:
         ) from None
 
 
-def _said(error: Exception) -> str:
-    """What is wrong and in which line, without the excerpt and the advice to programmers that YAML
-    errors carry."""
+def _said(error: Exception, text: str) -> str:
+    """What is wrong with a text and in which line, without the excerpt and the advice to
+    programmers that YAML errors carry."""
     parts = list[str]()
+    if isinstance(error, ReaderError):
+        line = text.count("\n", 0, error.position) + 1
+        parts = [f"the character U+{error.character:04X} is not allowed (line {line})"]
     if isinstance(error, MarkedYAMLError):
         places = (error.context, error.context_mark), (error.problem, error.problem_mark)
         parts = [f"{what} (line {mark.line + 1})" for what, mark in places if what and mark]
