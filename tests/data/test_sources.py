@@ -249,7 +249,10 @@ def test_names_are_ordered_by_their_bytes(tmp_path):
     assert found == sorted(names, key=str.encode)
 
 
-@pytest.mark.parametrize("name", [b"\xe9.txt", b"caf\xe9/a.txt", b"\xe9.parquet", b"photo\xe9.png"])
+@pytest.mark.parametrize(
+    "name",
+    [b"\xe9.txt", b"caf\xe9/a.txt", b"\xe9.parquet", b"photo\xe9.png", b".\xe9", b"caf\xe9/.a"],
+)
 def test_a_name_that_dvc_cannot_record_is_refused(tmp_path, name):
     if sys.platform == "darwin":
         pytest.skip("names are UTF-8 here")
@@ -260,6 +263,14 @@ def test_a_name_that_dvc_cannot_record_is_refused(tmp_path, name):
     with pytest.raises(UserError, match=r"\\xe9.* rename it") as error:
         find_sources(tmp_path, FORMATS)
     assert str(error.value).encode()  # can be printed
+
+
+@pytest.mark.skipif(sys.platform == "darwin", reason="names are UTF-8 here")
+def test_an_empty_folder_may_have_any_name(tmp_path):
+    """DVC records none."""
+    (tmp_path / os.fsdecode(b"caf\xe9")).mkdir()
+    (tmp_path / "a.txt").write_text("x")
+    assert only(tmp_path).name == "a.txt"
 
 
 def test_data_raw_itself_may_be_a_link(tmp_path):

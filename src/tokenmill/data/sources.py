@@ -174,7 +174,6 @@ def find_sources(
     sources = list[Source]()
     skipped: Counter[str] = Counter()
     for path, name, is_plain in _entries(raw):
-        _refuse_other_names(path)
         ending = _suffix(name)
         compression = ending if ending in COMPRESSIONS else None
         kind = _suffix(name[: -len(ending)]) if compression else ending
@@ -268,9 +267,12 @@ def _files(raw: Path) -> Iterator[tuple[str, str, bool]]:
                 f"{folder} cannot be listed ({error.strerror}); fix its permissions."
             ) from None
         for entry in entries:
+            is_folder = entry.is_dir(follow_symlinks=False)
+            if not is_folder:
+                _refuse_other_names(entry.path)  # DVC records what is hidden, too
             if entry.name.startswith(".") or (not name and entry.name == PROMPTS_FILE):
                 continue
-            if entry.is_dir(follow_symlinks=False):
+            if is_folder:
                 waiting.append((entry.path, f"{name}{entry.name}/"))
             elif entry.is_symlink() and Path(entry.path).is_dir():
                 raise UserError(
