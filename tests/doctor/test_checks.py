@@ -244,6 +244,19 @@ def test_compressed_tokens_take_less_room(large: Project, known: bool):
     assert plain == compressed
 
 
+def test_wide_ids_take_more_room_compressed_than_narrow_ones(large: Project):
+    """As many tokens of a larger vocabulary."""
+    assert large.params
+    runtime = large.params.runtime.model_copy(update={"token_placement": "compressed"})
+    params = large.params.model_copy(update={"runtime": runtime})
+    narrow, wide = (
+        checks.bytes_to_write(params, text=9999, tokens=None, vocab_size=size)
+        for size in (1 << 16, (1 << 16) + 1)
+    )
+    for part in ("packed tokens", "tokens"):
+        assert 1.1 * narrow[part] < wide[part] < 1.3 * narrow[part]
+
+
 def test_tokens_of_stages_that_run_again_are_not_counted(large: Project):
     write_tokens(large.root / "data/tokens", sequences=10)
     found = {}

@@ -21,7 +21,14 @@ from tokenmill.doctor import dvc, environment, objects
 from tokenmill.doctor.environment import Check, Finding, Project, ok, problem, warning
 from tokenmill.doctor.limits import is_writable
 from tokenmill.formats.raw_text import holds, raw_text
-from tokenmill.formats.token_file import TokenMetadata, read_metadata, unpacked_bytes
+from tokenmill.formats.token_file import (
+    DTYPE,
+    NARROW_DTYPE,
+    TokenMetadata,
+    packed_dtype,
+    read_metadata,
+    unpacked_bytes,
+)
 from tokenmill.model.config import ModelConfig
 from tokenmill.model.device import Compute, choose_compute
 from tokenmill.model.gpt import parameter_count
@@ -44,8 +51,8 @@ UNPACKED = {".gz": 3.5, ".zst": 3.5, ".bz2": 4.5, ".xz": 4.5, ".zip": 3.5, None:
 PARQUET = 0.46
 """Bytes of data/clean per byte of text."""
 
-PACKED = 0.35
-"""Bytes of data/packed per byte of data/tokens."""
+PACKED = {NARROW_DTYPE: 0.35, DTYPE: 0.42}
+"""Bytes of data/packed per byte of data/tokens, by the type of packed ids."""
 
 BYTES_PER_TOKEN = {"bpe": 3.0, "char": 1.0}
 """Bytes of text per token before the tokenizer is known. They are low, so that the estimate is too
@@ -274,7 +281,7 @@ def bytes_to_write(
     state = memory(work, sequences=1, precision=torch.float32).optimizer
     parts = {
         "clean text": ("clean", int(PARQUET * text)),
-        "packed tokens": ("tokenize", int(PACKED * (train + val))),
+        "packed tokens": ("tokenize", int(PACKED[packed_dtype(vocab_size)] * (train + val))),
         "tokens": (
             "unpack",
             unpacked_bytes(train, val, vocab_size, compressed=params.runtime.is_compressed),
