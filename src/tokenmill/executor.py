@@ -53,10 +53,9 @@ class Task:
 
     future: Any
     """The future of a thread, or the reference of Ray to the result."""
-    needs: tuple[Any, ...] = ()
-    """What the caller gave to this task that is large, or has kept for it, and, in tuples of their
-    own, to those whose values it takes. So Ray can run them all again, if a machine is lost with
-    the result."""
+    kept: tuple[Any, ...] = ()
+    """What the caller has kept for this task, and, in tuples of their own, for those whose values
+    it takes."""
     part: int | None = None
     """The place of this value, where the result of a thread is a tuple of values."""
     node: str | None = None
@@ -232,10 +231,6 @@ TASKS_PER_NODE = 3
 """The fewest tasks under way for each node, so that none is idle while the tasks of a group, of
 which there may be two, are on another one."""
 
-SMALL_BYTES = 64 << 10
-"""An argument up to this size travels with its task. One that a worker fetches by itself takes the
-driver 2 to 4 milliseconds more."""
-
 LOOK_SECONDS = 5.0
 """Seconds for which the driver takes the cluster as it was. Asking takes 1 to 3 milliseconds, and
 a task is not much more."""
@@ -250,26 +245,6 @@ meanwhile."""
 ONE_THREAD = dict.fromkeys(("POLARS_MAX_THREADS", "RAYON_NUM_THREADS", "OMP_NUM_THREADS"), "1")
 """Environment variables for a Ray task, which has one core. More threads would compete with the
 tasks beside it."""
-
-
-class _LargeError(Exception):
-    """More than SMALL_BYTES were written."""
-
-
-class _SmallFile:
-    """A file that keeps nothing, and refuses more than SMALL_BYTES. Text of 16 MiB is not copied to
-    learn that it is large."""
-
-    def __init__(self) -> None:
-        self._left = SMALL_BYTES
-
-    def write(self, data: Any) -> int:
-        """Count the bytes of an object that has a buffer."""
-        size = memoryview(data).nbytes
-        self._left -= size
-        if self._left < 0:
-            raise _LargeError
-        return size
 
 
 class RayExecutor(Executor):
@@ -297,19 +272,18 @@ class RayExecutor(Executor):
         keep: Sequence[Task] = (),
     ) -> tuple[Task, ...]:
         """See `Executor.start`. A function is sent to the cluster once, however large it is, with
-        the folder and the versions of this moment."""
+        the folder and the versions of this moment. Ray itself keeps what a task may take again, if
+        a machine is lost with its value."""
         if function not in self._functions:
             self._functions[function] = self._ray.put((function, Path.cwd(), versions()))
-        given = [self._kept_if_large(one) for one in arguments]
-        taken = [one for one in given if isinstance(one, Task)]
-        kept = tuple(one.future for one in keep)
-        needs = (kept, *(one.needs or one.future for one in taken))
+        taken = [one for one in arguments if isinstance(one, Task)]
+        kept = (*(one.future for one in keep), *(one.kept for one in taken))
         node = _most_common(taken) if group is None else self._node_of(group)
         found = self._task_on(node, values).remote(
             self._functions[function],
-            *(one.future if isinstance(one, Task) else one for one in given),
+            *(one.future if isinstance(one, Task) else one for one in arguments),
         )
-        tasks = tuple(Task(one, needs, node=node) for one in (found if values > 1 else [found]))
+        tasks = tuple(Task(one, kept, node=node) for one in (found if values > 1 else [found]))
         if group is not None and node is not None:
             self._in_groups[tasks[0].future] = node
         return tasks
@@ -323,17 +297,6 @@ class RayExecutor(Executor):
                 options["scheduling_strategy"] = affinity(node, soft=True)
             self._tasks[node, values] = self._task.options(**options)
         return self._tasks[node, values]
-
-    def _kept_if_large(self, argument: Any) -> Any:
-        """A small argument as it is, which Ray keeps with the task. Ray would keep a larger one by
-        itself, but only until the task has ended, so it becomes a `Task` of its own."""
-        if isinstance(argument, Task):
-            return argument
-        try:
-            self._ray.cloudpickle.dump(argument, _SmallFile())
-        except _LargeError:
-            return Task(self._ray.put(argument))
-        return argument
 
     def _node_of(self, group: int) -> str | None:
         """The node of a group; for a new one, the node with the least to do for each of its cores.
