@@ -95,7 +95,7 @@ def test_a_project_that_is_only_to_be_read_has_its_figures(
 ):
     refuses = mock.Mock(side_effect=OSError(errno.EROFS, "Read-only file system"))
     monkeypatch.setattr(writes, refuses)
-    monkeypatch.setattr("tokenmill.doctor.limits.is_writable", lambda _: False)
+    monkeypatch.setattr("tokenmill.doctor.environment.is_writable", lambda _: False)
     monkeypatch.chdir(finished.root)
     main([command])
     assert refuses.called

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.imports import ROOT
-from tokenmill.doctor import limits
+from tokenmill.doctor.environment import check_limits
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="Linux bounds the address space")
 
@@ -48,6 +48,6 @@ def test_a_stage_refuses_little_address_space():
 def test_a_folder_that_cannot_be_written_is_a_finding(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    assert list(limits.check_limits(tmp_path)) == []
+    assert list(check_limits(tmp_path)) == []
     monkeypatch.setattr(os, "access", lambda *_: False)  # root may write anywhere
-    assert [found.name for found in limits.check_limits(tmp_path)] == ["folder"]
+    assert [found.name for found in check_limits(tmp_path)] == ["folder"]

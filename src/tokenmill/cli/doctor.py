@@ -126,7 +126,7 @@ def _shards(sizes: dict[str, int]) -> str:
 
 def _findings(root: Path, *, deep: bool) -> Iterator["Finding"]:
     """Limits first: in too little address space nothing else can be imported."""
-    from tokenmill.doctor.limits import check_limits
+    from tokenmill.doctor.environment import check_limits
     from tokenmill.process import narrow_address_space
 
     yield from check_limits(root)

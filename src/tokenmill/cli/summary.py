@@ -407,8 +407,7 @@ def _inside(root: Path) -> Status:
     """The state of a project: a problem to fix, a run to wait for, or else what `dvc status`
     says."""
     from tokenmill.doctor import dvc
-    from tokenmill.doctor.environment import Project, check_running
-    from tokenmill.doctor.limits import is_writable
+    from tokenmill.doctor.environment import Project, check_running, is_writable
     from tokenmill.runs.under_way import unfinished
     from tokenmill.schema import check_all, with_way_back
 

@@ -18,8 +18,15 @@ from tokenmill.core.params import PARAMS_FILE, is_url
 from tokenmill.data.readers import FORMATS
 from tokenmill.data.sources import find_sources, tracked_by_dvc
 from tokenmill.doctor import dvc, environment, objects
-from tokenmill.doctor.environment import Check, Finding, Project, ok, problem, warning
-from tokenmill.doctor.limits import is_writable
+from tokenmill.doctor.environment import (
+    Check,
+    Finding,
+    Project,
+    is_writable,
+    ok,
+    problem,
+    warning,
+)
 from tokenmill.formats.raw_text import holds, raw_text
 from tokenmill.formats.token_file import (
     DTYPE,
@@ -360,7 +367,7 @@ first."""
 
 
 WRITING = (dvc.check_cache, dvc.check_pipeline, check_disk)
-"""The checks that write for a moment; `doctor.limits` has said why they cannot."""
+"""The checks that write for a moment; `check_limits` has said why they cannot."""
 
 
 def run_checks(root: Path, *, deep: bool = False) -> Iterator[Finding]:

@@ -1,4 +1,9 @@
-"""The arguments and results of a check; and checks of Python, packages, git, and other runs."""
+"""The arguments and results of a check; and checks of the system's limits, Python, packages, git,
+and other runs.
+
+The limits are checked first, and this module imports nothing that takes much memory: below them the
+other checks could not run.
+"""
 
 import importlib.metadata
 import os
@@ -23,6 +28,7 @@ from tokenmill.core import paths
 from tokenmill.core.errors import UserError
 from tokenmill.core.files import read_bytes
 from tokenmill.formats.records import read_record
+from tokenmill.process import narrow_address_space
 from tokenmill.runs.under_way import copies, under_way
 from tokenmill.words.units import message
 
@@ -111,6 +117,31 @@ class Project:
 Check = Callable[[Project], Iterable[Finding]]
 """A check looks at one thing and changes nothing. It yields no finding if it lacks what an earlier
 check could not provide."""
+
+
+def check_limits(root: Path) -> Iterator[Finding]:
+    """Check the limits under which a run in the folder `root` would work; nothing is said of limits
+    that are wide enough."""
+    if narrow := narrow_address_space():
+        yield problem("limits", f"{narrow} (nothing else was checked)", "ulimit -v unlimited")
+    if sys.flags.safe_path:
+        yield problem(
+            "limits",
+            "PYTHONSAFEPATH is set: `python -m stages` does not find the stages",
+            "unset PYTHONSAFEPATH",
+        )
+    if not is_writable(root):
+        yield problem(
+            "folder",
+            f"{root.resolve()} cannot be written (read-only, or another user's); cache, pipeline "
+            "and disk were not checked",
+            "take a copy of your own: git clone",
+        )
+
+
+def is_writable(root: Path) -> bool:
+    """Whether this user may write in a folder, on a file system that can be written."""
+    return os.access(root, os.W_OK | os.X_OK)
 
 
 def check_python(_: Project) -> Iterator[Finding]:
