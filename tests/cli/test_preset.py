@@ -102,14 +102,6 @@ def test_no_edit_of_the_sections_of_a_preset_stays(params: Path):
 
 
 @pytest.mark.parametrize("name", names())
-def test_preset_values_are_numbers_where_params_yaml_has_numbers(name: str):
-    """PyYAML reads `3e-4` as a text; presets write 0.0003."""
-    content = YAML(typ="safe").load(TEXT)
-    for key, value in read_preset(name).values.items():
-        assert not isinstance(value, str) or isinstance(value_at(content, key), str), key
-
-
-@pytest.mark.parametrize("name", names())
 def test_all_but_the_values_stays_and_default_restores_it(params: Path, name: str):
     values = read_preset(name).values
     put(name)

@@ -253,7 +253,6 @@ OTHER_READERS = {
     "model/device.py": "/proc",
     "inputs.py": "asks for a regular file before",
     "cli/params.py": "compares what it is about to write",
-    "cli/preset.py": "presets of the package",
     "publish/talk.py": "scripts of the package",
     "runs/export.py": "code of the package",
     "sample/subjects.py": "tables of the package",

@@ -16,7 +16,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import yaml
 from rich.text import Text
 
 from tokenmill.cli.main import Parser
@@ -81,9 +80,9 @@ def names() -> list[str]:
 
 def read_preset(name: str) -> Preset:
     """The preset `name`, with the values of `default` that it does not change."""
-    from tokenmill.core.params import dotted
+    from tokenmill.core.params import dotted, read_yaml
 
-    content = yaml.safe_load((FOLDER / f"{name}.yaml").read_text(encoding="utf-8"))
+    content = read_yaml(FOLDER / f"{name}.yaml")
     below = {} if name == DEFAULT else read_preset(DEFAULT).values
     values = below | dict(dotted(content.pop("params")))
     return Preset(name=name, values=values, **content)
