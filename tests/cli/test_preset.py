@@ -16,7 +16,7 @@ from ruamel.yaml import YAML
 
 from tests.imports import ROOT
 from tokenmill.cli.main import main
-from tokenmill.cli.preset import DEFAULT, FOLDER, names, params_with, read_preset, text_with
+from tokenmill.cli.preset import DEFAULT, FOLDER, PRESETS, params_with, read_preset, text_with
 from tokenmill.core.errors import UserError
 from tokenmill.core.params import read_yaml
 from tokenmill.planning.plan import plan_training
@@ -72,7 +72,10 @@ def test_a_preset_is_the_model_it_promises(params: Path, name: str, parameters: 
     written = check_all(params)
     assert written.train == plan.work.train
     assert written.model.model_dump() == plan.work.config.model_dump(exclude={"vocab_size"})
-    assert name in names()
+
+
+def test_every_file_of_a_preset_is_offered():
+    assert sorted(path.stem for path in FOLDER.glob("*.yaml")) == sorted(PRESETS)
 
 
 def test_the_list_has_all_presets_with_their_hours(
@@ -80,7 +83,7 @@ def test_the_list_has_all_presets_with_their_hours(
 ):
     main(["preset"])
     rows = {line.split()[0]: line for line in capsys.readouterr().out.splitlines()[1:-1]}
-    assert list(rows) == names()
+    assert list(rows) == list(PRESETS)
     assert rows["phase3"].split()[1:7] == ["134,601,216", "2.8e9", "x", "11", "48.9", "h"]
 
 
@@ -89,7 +92,7 @@ def test_default_is_what_params_yaml_comes_with():
     default = read_preset(DEFAULT).values
     whole = YAML(typ="safe").load(FOLDER / "default.yaml")["params"]
     assert whole == {name: content[name] for name in ("tokenizer", "tokenize", "model", "train")}
-    assert {name for other in names() for name in read_preset(other).values} == set(default)
+    assert {name for other in PRESETS for name in read_preset(other).values} == set(default)
 
 
 def test_no_edit_of_the_sections_of_a_preset_stays(params: Path):
@@ -101,7 +104,7 @@ def test_no_edit_of_the_sections_of_a_preset_stays(params: Path):
     assert params.read_text() == TEXT
 
 
-@pytest.mark.parametrize("name", names())
+@pytest.mark.parametrize("name", PRESETS)
 def test_all_but_the_values_stays_and_default_restores_it(params: Path, name: str):
     values = read_preset(name).values
     put(name)
@@ -117,7 +120,7 @@ def test_all_but_the_values_stays_and_default_restores_it(params: Path, name: st
     assert params.read_text(encoding="utf-8") == TEXT
 
 
-@pytest.mark.parametrize("name", names())
+@pytest.mark.parametrize("name", PRESETS)
 def test_an_experiment_then_changes_one_line(params: Path, name: str):
     """`dvc exp run -S` writes the file by `apply_overrides`."""
     put(name)

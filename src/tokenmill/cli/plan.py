@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tokenmill.cli.main import Parser, add_json, amount, count, positive, share
-from tokenmill.cli.preset import names, params_with, read_preset
+from tokenmill.cli.preset import PRESETS, params_with, read_preset
 from tokenmill.display import console, print_columns, print_record
 from tokenmill.process import set_wait_policy
 from tokenmill.words.units import counted, duration, money, si, size
@@ -36,9 +36,9 @@ def add_arguments(parser: Parser) -> None:
     add = parser.add_argument
     add(
         "--preset",
-        choices=names(),
+        choices=PRESETS,
         metavar="PRESET",
-        help=f"instead of params.yaml: {', '.join(names())}",
+        help=f"instead of params.yaml: {', '.join(PRESETS)}",
     )
     add("--tokens", type=amount, metavar="N", help="to train on (default: those of data/tokens)")
     add("--vocab-size", type=amount, metavar="N", help="of the tokenizer (default: by params.yaml)")

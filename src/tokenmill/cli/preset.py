@@ -32,8 +32,8 @@ FOLDER = Path(__file__).parent.parent / "presets"
 
 DEFAULT = "default"
 
-ORDER = [DEFAULT, "phase1", "phase2", "phase3", "modern-124m", "gpt2-medium"]
-"""The presets by the size of the model."""
+PRESETS = (DEFAULT, "phase1", "phase2", "phase3", "modern-124m", "gpt2-medium")
+"""The names of the files in FOLDER, by the size of the model."""
 
 GPU = "A100"
 
@@ -73,11 +73,6 @@ class Preset:
     """The values for params.yaml, by their dotted names."""
 
 
-def names() -> list[str]:
-    """The names of all presets, in the order of their size."""
-    return sorted((path.stem for path in FOLDER.glob("*.yaml")), key=ORDER.index)
-
-
 def read_preset(name: str) -> Preset:
     """The preset `name`, with the values of `default` that it does not change."""
     from tokenmill.core.params import dotted, read_yaml
@@ -91,7 +86,7 @@ def read_preset(name: str) -> Preset:
 def add_arguments(parser: Parser) -> None:
     """Declare the preset, and whether to ask."""
     parser.add_argument(
-        "name", nargs="?", choices=names(), metavar="PRESET", help=f"one of {', '.join(names())}"
+        "name", nargs="?", choices=PRESETS, metavar="PRESET", help=f"one of {', '.join(PRESETS)}"
     )
     parser.add_argument("--yes", action="store_true", help="write without asking")
 
@@ -112,7 +107,7 @@ def _print_presets() -> None:
     from tokenmill.planning.plan import UTILISATION, plan_training
 
     rows = [("preset", "parameters", "tokens x epochs", f"on an {GPU}", "about")]
-    for name in names():
+    for name in PRESETS:
         preset = read_preset(name)
         params = params_with(preset.values, PARAMS_FILE)
         plan = plan_training(
