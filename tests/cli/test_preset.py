@@ -262,6 +262,17 @@ def test_a_missing_parameter_is_named_and_nothing_written(params: Path, broken: 
     assert params.read_text(encoding="utf-8") == without
 
 
+@pytest.mark.parametrize("tab", ["  n_layer:\t4", "  n_layer: 4\t", "  n_layer: 4\t# mine"])
+def test_a_tab_is_refused_with_its_line_and_nothing_written(params: Path, tab: str):
+    """`dvc repro` reads such a file, `dvc exp run -S` does not."""
+    mine = TEXT.replace("  n_layer: 4", tab)
+    params.write_text(mine, encoding="utf-8")
+    line = next(number for number, each in enumerate(mine.splitlines(), 1) if "\t" in each)
+    with pytest.raises(SystemExit, match=rf"params\.yaml .*\(line {line}\)"):
+        put("phase3")
+    assert params.read_text(encoding="utf-8") == mine
+
+
 def test_a_params_yaml_that_is_no_yaml_is_refused(params: Path):
     params.write_text("model: [", encoding="utf-8")
     with pytest.raises(UserError, match=r"params\.yaml .*YAML"):
