@@ -19,7 +19,6 @@ import hashlib
 import itertools
 import json
 import os
-import re
 import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
@@ -173,15 +172,11 @@ class CheckpointStore:
             yield
 
     def _put_in_order(self) -> None:
-        """Remove what a killed process was writing. Weights that it, or a version before there were
-        hashes in the names, left as `epoch-N` get their name with the hash."""
+        """Remove what a killed process was writing."""
         for leftover in list(self.folder.rglob(".*.tmp")):
             remove(leftover)
         for path in self.folder.rglob("*"):
             refuse_link(path)
-        for folder in list(self.epochs.glob("epoch-*")):
-            if re.fullmatch(r"epoch-\d+", folder.name) and is_regular(folder / WEIGHTS):
-                self.take_epoch(folder, sha256_of(folder / WEIGHTS, follow=False))
 
     def checkpoint_folder(self, step: int) -> Path:
         """The folder of a step's checkpoint, which may not exist; the names sort like the steps."""
@@ -229,8 +224,8 @@ class CheckpointStore:
     def save_epoch(self, epoch: int, model: GPT) -> dict[str, str]:
         """Keep the weights at the end of an epoch, and with LoRA also its adapter. Return the
         SHA-256 of each file by its path in the folder."""
-        whole = self.epochs / f"epoch-{epoch}"
-        with write_directory(whole) as folder:
+        unnamed = self.epochs / ".epoch.tmp"  # until the hash is known
+        with write_directory(unnamed) as folder:
             save_weights(model, folder)
             if model.lora:
                 save_adapter(model, folder / ADAPTER_FOLDER)
@@ -239,14 +234,10 @@ class CheckpointStore:
                 for name in (WEIGHTS, EPOCH_ADAPTER)
                 if (folder / name).exists()
             }
-        self.take_epoch(whole, hashes[WEIGHTS])
+        target = self.epoch_folder(epoch, hashes[WEIGHTS])
+        remove(target)
+        unnamed.replace(target)
         return hashes
-
-    def take_epoch(self, whole: Path, sha256: str) -> None:
-        """Give the folder `epoch-N`, whose weights have this hash, its name with the hash."""
-        folder = self.epoch_folder(int(whole.name.removeprefix("epoch-")), sha256)
-        remove(folder)
-        whole.replace(folder)
 
     def prune(self, state: RunState, *, newest: int, also: set[int]) -> None:
         """Remove the checkpoints up to that of `state`, except the `newest` last ones of them and

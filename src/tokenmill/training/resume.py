@@ -11,10 +11,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, cast
 
-from tokenmill.core.files import sha256_of, write_atomic, write_directory
+from tokenmill.core.files import write_atomic, write_directory
 from tokenmill.core.paths import STEP_NAME
 from tokenmill.formats.records import parse_record
-from tokenmill.model.manifest import MANIFEST, WEIGHTS, Manifest
+from tokenmill.model.manifest import MANIFEST, Manifest
 from tokenmill.training.checkpoint import RESUME, Checkpoint, CheckpointStore
 from tokenmill.training.history import RunState
 from tokenmill.training.params import ScheduleParams, TrainParams
@@ -164,15 +164,8 @@ def fill_from_previous(store: CheckpointStore, output: Path, say: Say) -> None:
             return
         say(f"fetching the checkpoints of the previous {output} from the DVC cache or remote")
         # Epochs first: a checkpoint is not used without them.
-        epochs = [
-            path
-            for path in repository.ls(str(output), detail=False)
-            if Path(path).name.startswith("epoch-")
-        ]
-        for source in epochs:
-            whole = store.epochs / Path(source).name
-            _fetch(repository, source, whole)
-            store.take_epoch(whole, sha256_of(whole / WEIGHTS))
+        for epoch, sha256 in enumerate(manifest.weights, start=1):
+            _fetch(repository, str(output / f"epoch-{epoch}"), store.epoch_folder(epoch, sha256))
         for source in sorted(repository.ls(str(output / RESUME), detail=False)):
             if STEP_NAME.fullmatch(Path(source).name):
                 _fetch(repository, source, store.folder / Path(source).name)
