@@ -146,7 +146,7 @@ class RunState:
         if `loss` is None."""
         if loss is None:
             return None
-        return next((row.step for row in self._validated() if row.val_loss <= loss), None)
+        return next((row.step for row in self.validated() if row.val_loss <= loss), None)
 
     def expected_at(self, loss: float) -> int:
         """The step of the next validation, at which the loss may be at most `loss`.
@@ -154,7 +154,7 @@ class RunState:
         The last two losses are prolonged as a line over the logarithm of the step, but not by less
         than a twentieth of the steps done, nor by more than as many again.
         """
-        rows = self._validated()
+        rows = self.validated()
         if not rows:
             return FIRST_VALIDATION
         done = rows[-1].step
@@ -177,16 +177,20 @@ class RunState:
         ends = {epoch.step for epoch in self.epochs}
         lowest = math.inf
         since = 0
-        for row in self._validated():
+        for row in self.validated():
             since = 0 if row.val_loss < lowest else since + 1
             lowest = min(lowest, row.val_loss)
             if since >= patience and row.step in ends:
                 return row.step
         return None
 
-    def _validated(self) -> "list[EpochRow | ValidationRow]":
-        """The rows of all validations, in the order of their steps."""
-        return sorted([*self.epochs, *self.validations], key=lambda row: row.step)
+    def validated(self) -> list[ValidationRow]:
+        """All validations, within epochs and at their ends, in the order of their steps."""
+        ends = [
+            ValidationRow(row.step, row.epoch, row.val_loss, row.val_bits_per_byte)
+            for row in self.epochs
+        ]
+        return sorted([*self.validations, *ends], key=lambda row: row.step)
 
 
 def train_metrics(row: EpochRow, *, parameters: int) -> dict[str, float]:

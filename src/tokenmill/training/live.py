@@ -133,11 +133,7 @@ class LiveFiles:
             plan=[list(line) for line in plan],
             cost=cost,
         )
-        ends = [
-            ValidationRow(row.step, row.epoch, row.val_loss, row.val_bits_per_byte)
-            for row in state.epochs
-        ]
-        self._rows = [*state.steps, *sorted([*state.validations, *ends], key=lambda row: row.step)]
+        self._rows = [*state.steps, *state.validated()]
         with contextlib.suppress(OSError):
             remove(self._folder)
             self._written = None

@@ -350,7 +350,7 @@ def say_missed_target(run: Training) -> None:
     state, target = run.state, run.work.train.target_loss
     if target is None or state.ends_at(run.work.train) is not None:
         return
-    lowest = min(row.val_loss for row in (*state.epochs, *state.validations))
+    lowest = min(row.val_loss for row in state.validated())
     run.display.say(
         f"training ends after step {state.step:,} of {run.work.steps:,} without its target: the "
         f"lowest validation loss is {lowest:.3f}, above {target:g} (train.target_loss); a larger "

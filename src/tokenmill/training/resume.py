@@ -17,7 +17,7 @@ from tokenmill.formats.records import parse_record
 from tokenmill.model.manifest import MANIFEST, Manifest
 from tokenmill.training.checkpoint import RESUME, Checkpoint, CheckpointStore
 from tokenmill.training.history import RunState
-from tokenmill.training.params import ScheduleParams, TrainParams
+from tokenmill.training.params import TrainParams
 from tokenmill.training.schedule import Workload, same_rates
 from tokenmill.words.units import counted
 
@@ -122,7 +122,7 @@ def params_at_checkpoint(train: TrainParams, checkpoint: Checkpoint) -> TrainPar
     """Today's parameters, with the values of RESUMABLE_KEYS with which the checkpoint was
     trained."""
     then = checkpoint.resumable
-    schedule = ScheduleParams(**(train.schedule.model_dump() | then["schedule"]))
+    schedule = train.schedule.model_copy(update=then["schedule"])
     return train.model_copy(update=then | {"schedule": schedule})
 
 
