@@ -13,6 +13,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 
@@ -23,6 +24,7 @@ from tests.training.tiny import digest, run
 from tests.waiting import wait_for
 from tokenmill.core.errors import UserError
 from tokenmill.model.manifest import WEIGHTS
+from tokenmill.training import checkpoint as checkpoint_module
 from tokenmill.training import mirror as mirror_module
 from tokenmill.training.checkpoint import Checkpoint, CheckpointStore
 from tokenmill.training.history import RunState
@@ -111,6 +113,17 @@ def test_the_newer_of_the_two_places_wins(tmp_path: Path, elsewhere: Path):
     assert fetched(elsewhere, tmp_path / "older")[0] == [20, 10]
     filled(tmp_path / "newer" / "run", 30)
     assert fetched(elsewhere, tmp_path / "newer") == ([30], [])
+
+
+def test_only_checkpoints_that_a_choice_needs_are_hashed(
+    tmp_path: Path, elsewhere: Path, monkeypatch: pytest.MonkeyPatch
+):
+    store = filled(tmp_path / "here" / "run", 10, 20, 30)
+    mirror_to(store, elsewhere)
+    hashed = mock.Mock(side_effect=checkpoint_module._damage)
+    monkeypatch.setattr(checkpoint_module, "_damage", hashed)
+    Mirror(str(elsewhere), store, print).fetch_better(newest)
+    assert [call.args[0] for call in hashed.call_args_list] == [store.checkpoint_folder(30)]
 
 
 def test_an_earlier_checkpoint_of_another_run_stays_there(tmp_path: Path, elsewhere: Path):

@@ -13,6 +13,7 @@ the mirror is used before it was checked, and in a folder no link is followed
 """
 
 import contextlib
+import heapq
 import queue
 import re
 import shutil
@@ -272,15 +273,20 @@ class Mirror:
         same epochs. Those are left alone.
         """
         try:
-            here = list(self._store.checkpoints(lambda _: None))
             offered = list(self._offered())
-            while (best := _choose(choose, here, offered)) in offered:
+            while offered:
+                # Only as far as `choose` looks: the files of each one here are hashed for it
+                both = heapq.merge(
+                    self._whole_here(), offered, key=attrgetter("step"), reverse=True
+                )
+                if (best := choose(both)) not in offered:
+                    return
                 offered.remove(best)
                 self._say(
                     f"fetching the checkpoint of step {best.step:,} from the mirror {self._url}"
                 )
+                held = {checkpoint.step for checkpoint in self._whole_here()}
                 if self._is_fetched(best):
-                    held = {checkpoint.step for checkpoint in here}
                     for other in offered:
                         if _is_before(other, best) and other.step not in held:
                             self._is_fetched(other)
@@ -291,6 +297,9 @@ class Mirror:
                 f"the mirror {self._url} cannot be read ({_in_a_line(error)}); training continues "
                 "without it"
             )
+
+    def _whole_here(self) -> Iterator[Checkpoint]:
+        return self._store.checkpoints(lambda _: None)
 
     def _offered(self) -> Iterator[Checkpoint]:
         """The mirror's checkpoints, newest first; only what they say about themselves is here."""
@@ -370,13 +379,6 @@ class Mirror:
             self._fs.get_file(f"{source}/{name}", str(folder / name))
             if sha256_of(folder / name) != sha256:
                 raise ValueError(f"{source}/{name} is damaged")
-
-
-def _choose(
-    choose: Choose, here: Iterable[Checkpoint], offered: Iterable[Checkpoint]
-) -> Checkpoint | None:
-    """The choice among both; of two of the same step, the one that is here comes first."""
-    return choose(sorted([*here, *offered], key=attrgetter("step"), reverse=True))
 
 
 def _is_before(checkpoint: Checkpoint, later: Checkpoint) -> bool:
