@@ -11,9 +11,8 @@ from tokenmill.display import note
 from tokenmill.finetuning.chats import ChatSplit
 from tokenmill.finetuning.params import FinetuneParams
 from tokenmill.finetuning.run import clean_chats, finetuning_job
-from tokenmill.formats.records import rounded, write_rows
+from tokenmill.formats.records import rounded
 from tokenmill.planning.plan import peak_flops
-from tokenmill.training.history import EpochRow, StepRow, train_metrics
 from tokenmill.training.job import Job
 from tokenmill.training.launch import launch_processes
 from tokenmill.training.params import RuntimeParams
@@ -52,7 +51,6 @@ def main() -> None:
 
 def _finetune(params: Params, job: Job, chats: dict[str, ChatSplit]) -> None:
     """Train, as the only process or as one of several; the main process writes the results."""
-    metrics = paths.FINETUNED_METRICS
     left_out = {
         "left_out": sum(split.left_out for split in chats.values()),
         "texts": sum(split.left_out + split.chats for split in chats.values()),
@@ -60,27 +58,21 @@ def _finetune(params: Params, job: Job, chats: dict[str, ChatSplit]) -> None:
     }
     if os.environ.get("RANK", "0") == "0":  # of several processes one says it
         note(left_out_of_chats(**left_out))
-    training = run_job(
+    outcome = run_job(
         job,
         runtime=params.runtime,
         output=paths.FINETUNED,
-        times=metrics,
+        times=paths.FINETUNED_METRICS,
         live=paths.LIVE,
         peak_flops=peak_flops,
     )
-    if training is None:
+    if outcome is None:
         return
-    write_rows(metrics / "history.csv", EpochRow, training.state.epochs)
-    write_rows(metrics / "steps.csv", StepRow, training.state.steps)
     counts = {
         f"{name}_{key}": value
         for name, split in chats.items()
         for key, value in split.counts().items()
     }
+    outcome.write_metrics(paths.FINETUNED_METRICS, **counts)
     fits = {"bytes_per_token": rounded(chats["train"].bytes_per_token)}
     write_json(paths.HELD_OUT, {"chats": chats["val"].examples} | fits | left_out)
-    last = training.state.epochs[-1]
-    write_json(
-        metrics / "train.json",
-        train_metrics(last, parameters=training.manifest.parameters) | counts,
-    )

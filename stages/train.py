@@ -2,11 +2,8 @@
 fewer epochs."""
 
 from tokenmill.core import paths
-from tokenmill.core.files import write_json
 from tokenmill.core.params import MixtureParams, Section, load
-from tokenmill.formats.records import write_rows
 from tokenmill.planning.plan import peak_flops
-from tokenmill.training.history import EpochRow, StepRow, train_metrics
 from tokenmill.training.job import training_job
 from tokenmill.training.launch import launch_processes
 from tokenmill.training.params import ModelSection, RuntimeParams, TrainSection
@@ -44,9 +41,5 @@ def main() -> None:
         live=paths.LIVE,
         peak_flops=peak_flops,
     )
-    if outcome is None:  # another process writes the results
-        return
-    last = outcome.state.epochs[-1]
-    write_rows(paths.HISTORY, EpochRow, outcome.state.epochs)
-    write_rows(paths.STEPS, StepRow, outcome.state.steps)
-    write_json(paths.TRAIN_METRICS, train_metrics(last, parameters=outcome.manifest.parameters))
+    if outcome:  # else another process writes the results
+        outcome.write_metrics(paths.METRICS)

@@ -31,7 +31,6 @@ from tokenmill.training.compile import (
 )
 from tokenmill.training.distributed import SINGLE, Group
 from tokenmill.training.memory import first_micro_batch
-from tokenmill.training.optimizer import Optimizer
 from tokenmill.training.params import RuntimeParams
 from tokenmill.training.run import prepare
 from tokenmill.training.schedule import Workload
@@ -92,14 +91,8 @@ class StepBenchmark:
         model = build(work.config, seed=work.train.seed)
         if not group.shards:
             model.to(compute.device)
-        forward = prepare(model, compute, group, compilation, whole_gradients=False)
-        self._optimizer = Optimizer(
-            model,
-            work.train,
-            compute,
-            group=group,
-            compiler=compilation.for_update(compute.device),
-            repeats=compilation.recorded,
+        forward, self._optimizer = prepare(
+            model, work.train, compute, group, compilation, whole_gradients=False
         )
         self._work = work
         self.compute = compute

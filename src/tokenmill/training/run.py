@@ -11,10 +11,12 @@ from pathlib import Path
 import torch
 
 from tokenmill.core.errors import UserError
-from tokenmill.core.paths import damaged, resume_root
+from tokenmill.core.files import write_json
+from tokenmill.core.paths import HISTORY, STEPS, TRAIN_METRICS, damaged, resume_root
 from tokenmill.costs import COSTS, TIMING, epoch_costs, publish_times, read_timing, write_costs
 from tokenmill.display import TrainingDisplay
 from tokenmill.formats.mixture import seen_in_words
+from tokenmill.formats.records import write_rows
 from tokenmill.model.device import Compute, choose_compute, choose_device, configure_process
 from tokenmill.model.gpt import GPT
 from tokenmill.model.manifest import Manifest
@@ -28,7 +30,7 @@ from tokenmill.training.checkpoint import (
 )
 from tokenmill.training.compile import Compilation, choose_compilation
 from tokenmill.training.distributed import Group, process_group
-from tokenmill.training.history import RunState
+from tokenmill.training.history import EpochRow, RunState, StepRow, train_metrics
 from tokenmill.training.job import Data, Job
 from tokenmill.training.launch import Interrupt
 from tokenmill.training.live import LiveFiles
@@ -61,6 +63,14 @@ class Outcome:
 
     manifest: Manifest
     state: RunState
+
+    def write_metrics(self, folder: Path, **more: float) -> None:
+        """Write history.csv, steps.csv and train.json, which gets the numbers `more`, too."""
+        epochs = self.state.epochs
+        write_rows(folder / HISTORY.name, EpochRow, epochs)
+        write_rows(folder / STEPS.name, StepRow, self.state.steps)
+        numbers = train_metrics(epochs[-1], parameters=self.manifest.parameters)
+        write_json(folder / TRAIN_METRICS.name, numbers | more)
 
 
 @dataclass(frozen=True)
@@ -233,20 +243,13 @@ def load_training(
         model = model.to(compute.device)
     saved = checkpoint.load(model) if checkpoint else {}
     state = group.broadcast(checkpoint.state if checkpoint else RunState())
-    forward = prepare(
+    forward, optimizer = prepare(
         model,
+        job.work.train,
         compute,
         group,
         compilation,
         whole_gradients=micro_batch.holds_whole_gradients(),
-    )
-    optimizer = Optimizer(
-        model,
-        job.work.train,
-        compute,
-        group=group,
-        compiler=compilation.for_update(compute.device),
-        repeats=compilation.recorded,
     )
     if checkpoint and not optimizer.fits(saved):
         raise damaged(checkpoint.folder / OPTIMIZER, "is not the state of this run's optimizer")
@@ -256,14 +259,29 @@ def load_training(
 
 
 def prepare(
-    model: GPT, compute: Compute, group: Group, compilation: Compilation, *, whole_gradients: bool
-) -> GPT:
-    """The model to call: compiled, and wrapped or sharded for the processes of `group`. See
-    `Group.wrap`."""
+    model: GPT,
+    train: TrainParams,
+    compute: Compute,
+    group: Group,
+    compilation: Compilation,
+    *,
+    whole_gradients: bool,
+) -> tuple[GPT, Optimizer]:
+    """The model to call, compiled, and wrapped or sharded for the processes of `group`, and the
+    optimizer of its weights. See `Group.wrap`."""
     if group.shards:
         compilation.of_blocks(model)
     wrapped = group.wrap(model, compute, whole_gradients=whole_gradients)
-    return wrapped if group.shards else compilation.of(wrapped)  # type: ignore[return-value]
+    forward = wrapped if group.shards else compilation.of(wrapped)
+    optimizer = Optimizer(
+        model,
+        train,
+        compute,
+        group=group,
+        compiler=compilation.for_update(compute.device),
+        repeats=compilation.recorded,
+    )
+    return forward, optimizer  # type: ignore[return-value]
 
 
 def refuse_many_rows(work: Workload) -> None:
