@@ -41,7 +41,7 @@ class Data:
     val_bytes: int
     """UTF-8 bytes of the text in `val`."""
     place: str
-    """Where the tokens are: `device`, `memory` or `mmap`."""
+    """Where the tokens are, as `place_tokens` names it."""
 
 
 @dataclass(frozen=True)
@@ -96,13 +96,7 @@ def training_job(
         manifest=manifest,
         start=lambda: _first_model(config, train.seed, start),
         origin=f"the weights of {start}" if start else "scratch",
-        open=functools.partial(
-            _open_tokens,
-            tokens,
-            tokenizer_file,
-            context_length=config.context_length,
-            measured_bytes=train.validation_bytes,
-        ),
+        open=functools.partial(_open_tokens, tokens, tokenizer_file, work),
     )
 
 
@@ -135,15 +129,13 @@ def _first_model(config: ModelConfig, seed: int, start: Path | None) -> GPT:
     return model
 
 
-def _open_tokens(
+def _open_tokens(  # noqa: PLR0917 (the last three are those of `Job.open`)
     tokens: Path,
     tokenizer_file: Path,
+    work: Workload,
     compute: Compute,
     group: Group,
     runtime: RuntimeParams,
-    *,
-    context_length: int,
-    measured_bytes: int | None,
 ) -> Data:
     train_ids, place = place_tokens(
         open_tokens(tokens, "train"),
@@ -151,8 +143,8 @@ def _open_tokens(
         compute.device,
         processes=group.on_this_machine,
     )
-    measured = measured_text(tokens, "val", tokenizer_file, at_most=measured_bytes)
-    cut = {"context_length": context_length, "device": compute.device}
+    measured = measured_text(tokens, "val", tokenizer_file, at_most=work.train.validation_bytes)
+    cut = {"context_length": work.config.context_length, "device": compute.device}
     return Data(
         train=sequences_anywhere(train_ids, **cut),
         val=WholeText(measured.ids, **cut),
