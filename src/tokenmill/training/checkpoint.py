@@ -21,7 +21,7 @@ import json
 import os
 import shutil
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -47,7 +47,7 @@ from tokenmill.core.files import (
 )
 from tokenmill.core.params import Epochs
 from tokenmill.costs import TIMES
-from tokenmill.formats.records import read_record
+from tokenmill.formats.records import adapter, read_record
 from tokenmill.formats.token_file import Sha256
 from tokenmill.model.config import ModelConfig
 from tokenmill.model.gpt import GPT
@@ -218,7 +218,8 @@ class CheckpointStore:
                 safetensors.torch.save_file(
                     {k: v.detach().cpu().contiguous() for k, v in optimizer.items()}, path
                 )
-            write_json(folder / STATE, {"state": asdict(state), "resumable": resumable})
+            content = {"state": adapter(RunState).dump_python(state), "resumable": resumable}
+            write_json(folder / STATE, content)
             write_json(folder / MANIFEST, _hashes(folder))
 
     def save_epoch(self, epoch: int, model: GPT) -> dict[str, str]:
