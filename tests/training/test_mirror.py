@@ -24,7 +24,6 @@ from tests.training.tiny import digest, run
 from tests.waiting import wait_for
 from tokenmill.core.errors import UserError
 from tokenmill.model.manifest import WEIGHTS
-from tokenmill.training import checkpoint as checkpoint_module
 from tokenmill.training import mirror as mirror_module
 from tokenmill.training.checkpoint import Checkpoint, CheckpointStore
 from tokenmill.training.history import RunState
@@ -120,10 +119,10 @@ def test_only_checkpoints_that_a_choice_needs_are_hashed(
 ):
     store = filled(tmp_path / "here" / "run", 10, 20, 30)
     mirror_to(store, elsewhere)
-    hashed = mock.Mock(side_effect=checkpoint_module._damage)
-    monkeypatch.setattr(checkpoint_module, "_damage", hashed)
+    hashed = mock.Mock(side_effect=store.checkpoint)
+    monkeypatch.setattr(store, "checkpoint", hashed)
     Mirror(str(elsewhere), store, print).fetch_better(newest)
-    assert [call.args[0] for call in hashed.call_args_list] == [store.checkpoint_folder(30)]
+    assert [call.args for call in hashed.call_args_list] == [(30,)]
 
 
 def test_an_earlier_checkpoint_of_another_run_stays_there(tmp_path: Path, elsewhere: Path):

@@ -200,13 +200,46 @@ class CheckpointStore:
         """Yield the usable checkpoints, newest first; say about each of the others why it is left
         out."""
         for step in reversed(self.steps()):
-            folder = self.checkpoint_folder(step)
-            damage = _damage(folder, self)
-            if damage:
+            try:
+                checkpoint = self.checkpoint(step)
+            except (UserError, OSError) as damage:
+                folder = self.checkpoint_folder(step)
                 say(f"checkpoint {folder} is damaged ({damage}); using the one before")
-                continue
-            saved = read_state(folder)
-            yield Checkpoint(folder, saved.state, saved.resumable.model_dump())
+            else:
+                yield checkpoint
+
+    def checkpoint(self, step: int) -> Checkpoint:
+        """The checkpoint of a step, after its files and the weights of its epochs were compared
+        with their hashes.
+
+        Raises:
+            UserError: it is damaged; the message is a phrase.
+            OSError: a file is missing or cannot be read.
+        """
+        folder = self.checkpoint_folder(step)
+        for path in (folder, folder / MANIFEST, self.epochs):
+            refuse_link(path)
+        expected, found = read_hashes(folder), _hashes(folder)
+        wrong = sorted(
+            name for name in expected.keys() | found.keys() if expected.get(name) != found.get(name)
+        )
+        if wrong:
+            raise UserError(f"{', '.join(wrong)} changed since it was written")
+        saved = read_state(folder)
+        state = saved.state
+        if state.step != step:
+            raise UserError(f"it is of step {state.step:,}")
+        epochs, weights = len(state.epochs), len(state.epoch_weights)
+        if epochs != weights:
+            raise UserError(f"it has rows of {epochs} epochs, and weights of {weights}")
+        others = [
+            f"epoch-{epoch}"
+            for epoch, files in enumerate(state.epoch_files(), start=1)
+            if not has_files(self.epoch_folder(epoch, files[WEIGHTS]), files)
+        ]
+        if others:
+            raise UserError(f"the weights of {', '.join(others)} are gone or changed")
+        return Checkpoint(folder, state, saved.resumable.model_dump())
 
     def save(
         self, state: RunState, model: GPT, optimizer: dict[str, Tensor], resumable: dict[str, Any]
@@ -312,35 +345,6 @@ def _hashes(folder: Path) -> dict[str, str]:
     }
 
 
-def _damage(folder: Path, store: CheckpointStore) -> str | None:
-    """A phrase about what is wrong with the files of a checkpoint; None if they are whole."""
-    try:
-        for path in (folder, folder / MANIFEST, store.epochs):
-            refuse_link(path)
-        expected = read_hashes(folder)
-        found = _hashes(folder)
-        wrong = sorted(
-            name for name in expected.keys() | found.keys() if expected.get(name) != found.get(name)
-        )
-        if wrong:
-            return f"{', '.join(wrong)} changed since it was written"
-        state = read_state(folder).state
-    except (UserError, OSError) as error:
-        return str(error)
-    if store.checkpoint_folder(state.step) != folder:
-        return f"it is of step {state.step:,}"
-    if len(state.epochs) != len(state.epoch_weights):
-        return (
-            f"it has rows of {len(state.epochs)} epochs, and weights of {len(state.epoch_weights)}"
-        )
-    others = [
-        f"epoch-{epoch}"
-        for epoch, files in enumerate(state.epoch_files(), start=1)
-        if not has_files(store.epoch_folder(epoch, files[WEIGHTS]), files)
-    ]
-    return f"the weights of {', '.join(others)} are gone or changed" if others else None
-
-
 def has_files(folder: Path, hashes: dict[str, str]) -> bool:
     """Whether a folder has files of these names with these hashes, and not links to them."""
     return all(
@@ -388,17 +392,18 @@ def export_model(
             target = folder / f"epoch-{epoch}"
             copy_tree(store.epoch_folder(epoch, sha256), target)
             write_json(target / CONFIG, hf_config(manifest.model))
-        for checkpoint in map(store.checkpoint_folder, sorted(steps)):
-            # The checkpoint before the decay is missing if the run started after it.
-            if not checkpoint.exists():
-                continue
-            if damage := _damage(checkpoint, store):
+        # The checkpoint before the decay is missing if the run started after it
+        for step in sorted(steps.intersection(store.steps())):
+            source = store.checkpoint_folder(step)
+            try:
+                store.checkpoint(step)
+            except (UserError, OSError) as damage:
                 say(
-                    f"checkpoint {checkpoint} is damaged ({damage}); {output} is without it, so a "
+                    f"checkpoint {source} is damaged ({damage}); {output} is without it, so a "
                     "run over more epochs begins before it"
                 )
             else:
-                copy_tree(checkpoint, folder / RESUME / checkpoint.name)
+                copy_tree(source, folder / RESUME / source.name)
         write_json(folder / MANIFEST, manifest.model_dump())
 
 
