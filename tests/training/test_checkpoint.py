@@ -18,6 +18,7 @@ from filelock import FileLock, Timeout
 from tests.imports import ROOT
 from tests.training.tiny import CPU, digest, model_config, replace_in_checkpoint, train_params
 from tokenmill.core.errors import UserError
+from tokenmill.core.files import sha256_of
 from tokenmill.model.gpt import GPT, build
 from tokenmill.model.manifest import FORMAT, MANIFEST, WEIGHTS, Manifest
 from tokenmill.stage import WAYS_OUT, describe
@@ -199,6 +200,21 @@ def test_output_without_a_damaged_checkpoint_is_said(tmp_path: Path):
     assert [path.name for path in (tmp_path / "model" / RESUME).iterdir()] == ["step-000000010"]
     assert len(said) == 1
     assert STEP_20 in said[0]
+
+
+def test_weights_that_cannot_be_read_are_damage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    store = filled(tmp_path / "run", 10, 20)
+    weights = at(store.epochs, "epoch-2-*/model.safetensors")
+
+    def readable(path: Path, *, follow: bool = True) -> str:
+        if path == weights:
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+        return sha256_of(path, follow=follow)
+
+    monkeypatch.setattr(checkpoint_module, "sha256_of", readable)
+    steps, said = found(store)
+    assert steps == [10]
+    assert str(weights) in said[0]
 
 
 def test_cut_manifest_is_damage(tmp_path: Path):
