@@ -7,7 +7,7 @@
                        written last
     micro_batch-0.json the micro-batch that the memory of this process of a group held, if it ever
                        ran out (memory.py)
-    lock               held by the one process that trains this configuration
+    lock, holder       which process trains this configuration
 
 A checkpoint appears by a rename, holds the hash of each of its files, and is read only if they
 agree. Nothing is pickled, and no link in a run's folder is followed. `export_model` copies the
