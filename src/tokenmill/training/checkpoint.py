@@ -172,7 +172,7 @@ class CheckpointStore:
             yield
 
     def _put_in_order(self) -> None:
-        """Remove what a killed process was writing."""
+        """Remove what a killed process was writing, and refuse links."""
         for leftover in list(self.folder.rglob(".*.tmp")):
             remove(leftover)
         for path in self.folder.rglob("*"):
