@@ -35,13 +35,13 @@ from tokenmill.data.params import CleanParams
 from tokenmill.executor import ThreadExecutor
 from tokenmill.finetuning.chats import ChatSplit, read_chats
 from tokenmill.finetuning.params import FinetuneParams, Method
-from tokenmill.finetuning.run import newest_epoch, tuning_job
+from tokenmill.finetuning.run import tuning_job
 from tokenmill.formats.tokenizer import END_OF_TEXT, TextTokenizer, read_tokenizer, token_bytes
 from tokenmill.model.config import ModelConfig
 from tokenmill.model.device import choose_compute
 from tokenmill.model.gpt import GPT, build, parameter_count
 from tokenmill.model.huggingface import load_model, load_weights, save_weights
-from tokenmill.model.manifest import FORMAT, MANIFEST, Manifest, TrainedWith
+from tokenmill.model.manifest import FORMAT, MANIFEST, Manifest, TrainedWith, read_manifest
 from tokenmill.model.ops import IGNORED
 from tokenmill.model.sequences import PackedTexts, mean_loss
 from tokenmill.stage import report_errors
@@ -88,7 +88,7 @@ def compare(options: argparse.Namespace, folder: Path, file: RowFile) -> None:
     chats = prepare(options, folder)
     there = all(importlib.util.find_spec(name) for name in ("trl", "peft"))
     contenders = HOW if there else HOW[:1]
-    model = newest_epoch(folder / "models").manifest
+    model = read_manifest(folder / "models")
     print(
         f"gpt2, {model.parameters:,} parameters, {options.threads} threads, {chats:,} tokens of "
         "chats an epoch"
@@ -208,10 +208,10 @@ def work(how: str, method: Method, folder: Path, turn: int) -> Row:
     params = FinetuneParams.model_validate(
         section("finetune", methods=[method], data=str(folder), epochs=1)
     )
-    base = newest_epoch(folder / "models")
+    base = read_manifest(folder / "models")
     train = params.as_training(
-        TrainParams.model_validate(base.manifest.train.model_dump()),
-        base.manifest.model,
+        TrainParams.model_validate(base.train.model_dump()),
+        base.model,
         sequences=len(np.load(folder / "train.npy", mmap_mode="r")),
     )
     learn = _tokenmill if how == "TokenMill" else partial(_trl, packing=how.endswith("packed"))
@@ -229,7 +229,7 @@ def _tokenmill(
 ) -> tuple[GPT, float]:
     """The whole run of the stage, chats aside: validation, checkpoints and output are part of the
     seconds."""
-    base = newest_epoch(folder / "models")
+    base = read_manifest(folder / "models")
     rows = np.load(folder / "train.npy")
     val = np.load(folder / "val.npy")
     split = ChatSplit(
@@ -242,7 +242,14 @@ def _tokenmill(
         bytes_per_token=1.0,
         examples=[],
     )
-    job = tuning_job(base, train, rows, split, lora=params.lora if method == "lora" else None)
+    job = tuning_job(
+        folder / "models",
+        base,
+        train,
+        rows,
+        split,
+        lora=params.lora if method == "lora" else None,
+    )
     with tempfile.TemporaryDirectory() as name:
         output = Path(name, "model")
         began = time.perf_counter()
@@ -266,7 +273,7 @@ def _trl(
     from transformers import AutoModelForCausalLM, PreTrainedTokenizerFast  # noqa: PLC0415
     from trl import SFTTrainer  # type: ignore[import-not-found]  # noqa: PLC0415
 
-    base = newest_epoch(folder / "models")
+    base = read_manifest(folder / "models")
     rows = np.load(folder / "train.npy")
     texts = texts_of(rows)
     context = rows.shape[2]
@@ -288,7 +295,7 @@ def _trl(
         task_type=TaskType.CAUSAL_LM,
     )
     trainer = SFTTrainer(
-        model=AutoModelForCausalLM.from_pretrained(base.folder),
+        model=AutoModelForCausalLM.from_pretrained(folder / f"models/epoch-{base.epochs}"),
         args=_sft_config(
             train,
             folder,
@@ -304,7 +311,7 @@ def _trl(
     began = time.perf_counter()
     trainer.train()
     seconds = time.perf_counter() - began
-    return _merged(trainer.model, build(base.manifest.model, seed=0)), seconds
+    return _merged(trainer.model, build(base.model, seed=0)), seconds
 
 
 def _merged(learned: Any, model: GPT) -> GPT:

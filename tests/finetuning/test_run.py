@@ -36,10 +36,8 @@ from tokenmill.finetuning.chats import ChatSplit
 from tokenmill.finetuning.params import FinetuneParams, Method
 from tokenmill.finetuning.run import (
     CHATS,
-    Base,
     clean_chats,
     finetuning_job,
-    newest_epoch,
     tuning_job,
     with_base_text,
 )
@@ -53,6 +51,7 @@ from tokenmill.model.manifest import (
     ADAPTER_FOLDER,
     EPOCH_ADAPTER,
     WEIGHTS,
+    Manifest,
     TrainedWith,
     read_manifest,
 )
@@ -194,8 +193,7 @@ def base_text(
     model = ModelParams.model_validate(MODEL)
     job = training_job(model, trained, tokens, folder / "none", mixture=mixture)
     chats = np.zeros((10, 3, CONTEXT), np.int32)
-    base = Base(job.manifest, folder)
-    return with_base_text(chats, base, trained, tokens, fraction)[10:]
+    return with_base_text(chats, job.manifest, trained, tokens, fraction)[10:]
 
 
 @pytest.mark.parametrize(
@@ -365,7 +363,7 @@ def test_processes_of_one_training_read_chats_cleaned_once(base: Path, here: Pat
 
 
 def test_other_chats_bases_and_methods_are_other_runs(base: Path):
-    start = newest_epoch(base / "model")
+    start = read_manifest(base / "model")
     rows = np.zeros((2, 3, CONTEXT), np.int32)
     val = ChatSplit(
         layers=rows,
@@ -378,19 +376,20 @@ def test_other_chats_bases_and_methods_are_other_runs(base: Path):
         examples=[],
     )
     lora = LoraParams.model_validate(SECTION["lora"])
-    other_weights = start.manifest.model_copy(update={"weights": ["b" * 64]})
+    other_weights = start.model_copy(update={"weights": ["b" * 64]})
 
     def run_of(
-        base: Base = start,
+        manifest: Manifest = start,
         rows: np.ndarray = rows,
         val: ChatSplit = val,
         lora: LoraParams | None = None,
     ) -> str:
-        return tuning_job(base, train_params(), rows, val, lora=lora).manifest.fingerprint
+        job = tuning_job(base / "model", manifest, train_params(), rows, val, lora=lora)
+        return job.manifest.fingerprint
 
     others = [
         run_of(),
-        run_of(base=dataclasses.replace(start, manifest=other_weights)),
+        run_of(manifest=other_weights),
         run_of(rows=rows + 1),
         run_of(val=dataclasses.replace(val, layers=rows + 1)),
         run_of(lora=lora),
@@ -398,14 +397,14 @@ def test_other_chats_bases_and_methods_are_other_runs(base: Path):
     ]
     assert len(set(others)) == len(others)
     assert run_of() == others[0]
-    mixed = start.manifest.model_copy(update={"mixture": {"a": 0.5}})
+    mixed = start.model_copy(update={"mixture": {"a": 0.5}})
     train = train_params(epochs=3, seed=5)
-    job = tuning_job(dataclasses.replace(start, manifest=mixed), train, rows, val, lora=lora)
+    job = tuning_job(base / "model", mixed, train, rows, val, lora=lora)
     own = job.manifest
-    assert (own.epochs, own.mixture, own.start_sha256) == (3, None, start.sha256)
+    assert (own.epochs, own.mixture, own.start_sha256) == (3, None, start.weights[-1])
     assert own.train == TrainedWith.model_validate(train.model_dump())
     assert job.open(CPU, Group(), runtime_params()).val_bytes == 30
-    other = tuning_job(start, train_params(seed=6), rows, val, lora=lora)
+    other = tuning_job(base / "model", start, train_params(seed=6), rows, val, lora=lora)
     weights = [dict(each.start().state_dict()) for each in (job, job, other)]
     same = [all(torch.equal(weights[0][k], one[k]) for k in one) for one in weights]
     assert same == [True, True, False], "the seed says where LoRA starts"

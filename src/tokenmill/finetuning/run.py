@@ -5,7 +5,6 @@ import hashlib
 import math
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -39,29 +38,6 @@ CHATS = "TOKENMILL_CHATS"
 A process that is not one of several cleans for itself."""
 
 
-@dataclass(frozen=True)
-class Base:
-    """The model to start from: the newest epoch in a folder of models."""
-
-    manifest: Manifest
-    folder: Path
-
-    @property
-    def sha256(self) -> str:
-        """The SHA-256 that the manifest records of the model's weights."""
-        return self.manifest.weights[-1]
-
-    def load(self) -> GPT:
-        """Load the model on the CPU, from weights with this hash."""
-        return load_model(self.folder)
-
-
-def newest_epoch(models: Path) -> Base:
-    """The newest epoch of the folder `models`."""
-    manifest = read_manifest(models)
-    return Base(manifest, models / f"epoch-{manifest.epochs}")
-
-
 def finetuning_job(
     params: FinetuneParams,
     *,
@@ -82,22 +58,21 @@ def finetuning_job(
         raise UserError(
             "finetune.methods (lora) does not go with runtime.parallel (fsdp); set that to ddp."
         )
-    base = newest_epoch(models)
+    base = read_manifest(models)
     tokenizer = read_tokenizer(tokenizer_file)
-    base.manifest.check_tokenizer(tokenizer.sha256, str(tokenizer_file))
+    base.check_tokenizer(tokenizer.sha256, str(tokenizer_file))
     chats = read_chats(
         chats_folder,
         tokenizer,
-        context_length=base.manifest.model.context_length,
+        context_length=base.model.context_length,
         held_out=params.val_fraction,
     )
-    kept = base.manifest.train.model_dump()
+    kept = base.train.model_dump()
     trained = checked(kept, TrainParams, source=models / MANIFEST, way_out=way_out(models))
     rows = with_base_text(chats["train"].layers, base, trained, tokens, params.base_fraction)
-    train = params.as_training(trained, base.manifest.model, sequences=len(rows))
-    return tuning_job(
-        base, train, rows, chats["val"], lora=params.lora if params.method == "lora" else None
-    ), chats
+    train = params.as_training(trained, base.model, sequences=len(rows))
+    lora = params.lora if params.method == "lora" else None
+    return tuning_job(models, base, train, rows, chats["val"], lora=lora), chats
 
 
 @contextlib.contextmanager
@@ -132,13 +107,14 @@ def clean_chats(
 
 
 def with_base_text(
-    layers: np.ndarray, base: Base, trained: TrainParams, tokens: Path, fraction: float
+    layers: np.ndarray, base: Manifest, trained: TrainParams, tokens: Path, fraction: float
 ) -> np.ndarray:
     """Sequences of chats (N, L, T), followed by evenly spread ones of the first epoch of the base's
     training, which are `fraction` of all.
 
     Args:
-        trained: what `base` was trained with.
+        base: the manifest of the base model.
+        trained: what it was trained with.
 
     Raises:
         UserError: that epoch has too few.
@@ -147,8 +123,7 @@ def with_base_text(
     wanted = round(chats * fraction / (1 - fraction))
     if not wanted:
         return layers
-    manifest = base.manifest
-    work = Workload.on(read_metadata(tokens), manifest.model, trained, manifest.mixture)
+    work = Workload.on(read_metadata(tokens), base.model, trained, base.mixture)
     starts = np.sort(work.sampler.order_of(0))
     if wanted > len(starts):
         most = math.floor(1000 * len(starts) / (chats + len(starts))) / 1000
@@ -165,11 +140,19 @@ def with_base_text(
 
 
 def tuning_job(
-    base: Base, train: TrainParams, rows: np.ndarray, val: ChatSplit, *, lora: LoraParams | None
+    models: Path,
+    base: Manifest,
+    train: TrainParams,
+    rows: np.ndarray,
+    val: ChatSplit,
+    *,
+    lora: LoraParams | None,
 ) -> Job:
-    """Prepare the training of `base` on the sequences `rows`, of all its weights or by LoRA."""
-    config = base.manifest.model
-    origin = str(base.folder)
+    """Prepare the training of the newest epoch in the folder `models`, whose manifest is `base`, on
+    the sequences `rows`, of all its weights or by LoRA."""
+    config, start_sha256 = base.model, base.weights[-1]
+    newest = models / f"epoch-{base.epochs}"
+    origin = str(newest)
     hashes = {"train": _sha256(rows), "val": _sha256(val.layers)}
     method: dict[str, object] = {"method": "full"}
     learning = None
@@ -179,13 +162,13 @@ def tuning_job(
             learning = trained_parameters(config, lora)
         except ValueError as error:
             raise UserError(str(error)) from None
-        origin += f" with LoRA: {learning:,} parameters learn, {base.manifest.parameters:,} stay"
-    manifest = base.manifest.model_copy(
+        origin += f" with LoRA: {learning:,} parameters learn, {base.parameters:,} stay"
+    manifest = base.model_copy(
         update={
-            "fingerprint": fingerprint(config, train, hashes, start=base.sha256, **method),
+            "fingerprint": fingerprint(config, train, hashes, start=start_sha256, **method),
             "train": TrainedWith.model_validate(train.model_dump()),
             "epochs": train.epochs,
-            "start_sha256": base.sha256,
+            "start_sha256": start_sha256,
             "mixture": None,
         }
     )
@@ -193,7 +176,7 @@ def tuning_job(
     return Job(
         work=Workload(config, train, tokens, whole_texts=True, learning=learning),
         manifest=manifest,
-        start=lambda: adapt(base.load(), lora, seed=train.seed) if lora else base.load(),
+        start=lambda: _first_model(newest, lora, seed=train.seed),
         origin=origin,
         open=lambda compute, *_: Data(
             train=PackedTexts(rows, device=compute.device),
@@ -202,6 +185,11 @@ def tuning_job(
             place="memory",
         ),
     )
+
+
+def _first_model(folder: Path, lora: LoraParams | None, *, seed: int) -> GPT:
+    model = load_model(folder)
+    return adapt(model, lora, seed=seed) if lora else model
 
 
 def _sha256(layers: np.ndarray) -> str:
