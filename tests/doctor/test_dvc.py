@@ -6,6 +6,7 @@ import shutil
 import socket
 import sqlite3
 import subprocess
+import sys
 from pathlib import Path
 from shlex import quote
 from threading import Event
@@ -200,6 +201,7 @@ class TestRemote:
         tmp_path.joinpath("locked").mkdir(mode=mode)
         assert self.check(repository, str(tmp_path / "locked")).level == level
 
+    @pytest.mark.skipif(sys.platform != "linux", reason="mounts a disk")
     @pytest.mark.parametrize(("below", "level"), [("", "warning"), ("/missing", "problem")])
     def test_remote_on_a_read_only_disk(
         self, repository: Repository, tmp_path: Path, below: str, level: str
