@@ -533,6 +533,13 @@ def test_what_is_no_yaml_is_named_with_its_line(
     assert "http" not in said
 
 
+@pytest.mark.parametrize("name", ["? - a: 1\n", "[{a: 1}]", "{a: 1}"])
+def test_a_name_that_is_a_list_or_section_is_no_yaml(name: str, tmp_path: Path):
+    path = tmp_path / "params.yaml"
+    path.write_text(f"{name}: 1\n")
+    assert unreadable(path).startswith(f"{path} is not valid YAML: ")
+
+
 @pytest.mark.parametrize(
     ("section", "keys"),
     [

@@ -273,6 +273,14 @@ def test_a_tab_is_refused_with_its_line_and_nothing_written(params: Path, tab: s
     assert params.read_text(encoding="utf-8") == mine
 
 
+def test_a_text_that_only_c_reads_is_refused_with_its_line(params: Path):
+    """Its first line has blanks alone, and the last one is indented more than the one before."""
+    params.write_text(f"mine: |\n \n  one\n   two\n{TEXT}", encoding="utf-8")
+    assert read_yaml(params)["mine"] == "\none\n two\n"
+    with pytest.raises(UserError, match=r"params\.yaml .*\(line 3\)"):
+        text_with({"model.n_layer": 12}, params)
+
+
 def test_a_params_yaml_that_is_no_yaml_is_refused(params: Path):
     params.write_text("model: [", encoding="utf-8")
     with pytest.raises(UserError, match=r"params\.yaml .*YAML"):

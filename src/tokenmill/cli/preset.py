@@ -188,19 +188,17 @@ def text_with(values: Mapping[str, Any], path: Path) -> str:
         UserError: the file cannot be read, lacks one of the names, or repeats a part of itself that
             has one of them.
     """
-    from ruamel.yaml.error import MarkedYAMLError
+    from ruamel.yaml import YAMLError
 
-    from tokenmill.core.params import parse_yaml, read_yaml
+    from tokenmill.core.params import parse_yaml, read_yaml, yaml_problem
 
     wanted = read_yaml(path)
     text = read_bytes(path).decode("utf-8")
     try:
         places = _places(text)
-    except MarkedYAMLError as error:  # of what C reads and Python does not: a tab outside of quotes
-        line = error.problem_mark.line + 1
-        raise UserError(
-            f"{path} cannot get these values: {error.problem} (line {line}); correct it there."
-        ) from None
+    except YAMLError as error:  # of what C reads and Python does not, as a tab outside of quotes
+        problem = yaml_problem(error, text)
+        raise UserError(f"{path} cannot get these values: {problem}") from None
     edits: list[tuple[_Place, str]] = []
     for name, value in values.items():
         section, key = _known(wanted, name, path)

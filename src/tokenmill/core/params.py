@@ -308,16 +308,21 @@ def yaml_value(text: str, name: object) -> Any:
                 f"{name} holds the marks of an unfinished merge (line {line}); keep one side "
                 "(docs/sharing.md)."
             ) from None
-        raise UserError(f"{name} is not valid YAML: {_said(error, text)}") from None
+        raise UserError(f"{name} is not valid YAML: {yaml_problem(error, text)}") from None
     except LookupError:
         raise UserError(
             f"{name} is not valid YAML: a value does not suit its tag (`!!bool`, `!!int`, "
             "`!!float`); leave the tag out."
         ) from None
+    except TypeError:
+        raise UserError(
+            f"{name} is not valid YAML: a list with names and values in it (`[a: 1]`) stands where "
+            "a name does; write a text there."
+        ) from None
 
 
-def _said(error: Exception, text: str) -> str:
-    """What is wrong with a text and in which line, without the excerpt and the advice to
+def yaml_problem(error: Exception, text: str) -> str:
+    """What is wrong with a YAML text and in which line, without the excerpt and the advice to
     programmers that YAML errors carry."""
     parts = list[str]()
     if isinstance(error, ReaderError):
