@@ -272,8 +272,9 @@ def refuse_wrong_benchmarks(params: AllParams) -> None:
 
 def refuse_other_form(params: AllParams) -> None:
     """Refuse a `runtime.token_placement` that needs the tokens in another form than that in which
-    they are, unless the stage `unpack` will write them again. No stage depends on this value, so
-    `unpack` does not run because of it, and the stage `train` would refuse it."""
+    they are, unless the text or a parameter is new, so that the stage `unpack` will write them
+    again. No stage depends on this value, so `unpack` does not run because of it, and the stage
+    `train` would refuse it."""
     placement = params.runtime.token_placement
     problem = other_form(placement, compressed=compressed_file(TOKENS).exists())
     if problem and _are_unpacked(params):
