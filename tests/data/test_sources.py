@@ -251,13 +251,16 @@ def test_names_are_ordered_by_their_bytes(tmp_path):
 
 @pytest.mark.parametrize(
     "name",
-    [b"\xe9.txt", b"caf\xe9/a.txt", b"\xe9.parquet", b"photo\xe9.png", b".\xe9", b"caf\xe9/.a"],
+    [
+        *(b"\xe9.txt", b"caf\xe9/a.txt", b"\xe9.parquet", b"photo\xe9.png"),
+        *(b".\xe9", b"caf\xe9/.a", b".a/\xe9", b".a/b/caf\xe9/c"),
+    ],
 )
 def test_a_name_that_dvc_cannot_record_is_refused(tmp_path, name):
     if sys.platform == "darwin":
         pytest.skip("names are UTF-8 here")
     file = tmp_path / os.fsdecode(name)
-    file.parent.mkdir(exist_ok=True)
+    file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text("x")
     (tmp_path / "a.txt").write_text("x")
     with pytest.raises(UserError, match=r"\\xe9.* rename it") as error:
@@ -266,9 +269,13 @@ def test_a_name_that_dvc_cannot_record_is_refused(tmp_path, name):
 
 
 @pytest.mark.skipif(sys.platform == "darwin", reason="names are UTF-8 here")
-def test_an_empty_folder_may_have_any_name(tmp_path):
-    """DVC records none."""
-    (tmp_path / os.fsdecode(b"caf\xe9")).mkdir()
+def test_what_dvc_does_not_record_may_have_any_name(tmp_path):
+    """DVC records none, nor what is in a folder that it ignores."""
+    for folder in (b"caf\xe9", b".a/caf\xe9"):
+        (tmp_path / os.fsdecode(folder)).mkdir(parents=True)
+    for ignored in (".git", ".a/.hg", ".a/b/.dvc"):
+        (tmp_path / ignored).mkdir(parents=True)
+        (tmp_path / ignored / os.fsdecode(b"\xe9")).write_text("x")
     (tmp_path / "a.txt").write_text("x")
     assert only(tmp_path).name == "a.txt"
 

@@ -80,6 +80,9 @@ HELD_OUT_NAME = re.compile(r"(?i)(^|[-_./ ])test($|[-_./ ])")
 SPLIT_NAME = re.compile(rf"(?i)(^|[-_./ ])(train|training|{VALIDATION_WORDS})($|[-_./ ])")
 """The path of a file of the other splits of a data set."""
 
+IGNORED = (".git", ".hg", ".dvc")
+"""The folders that DVC ignores wherever they are."""
+
 LFS_POINTER = b"version https://git-lfs.github.com/spec/"
 """The beginning of the text (about 130 bytes) that stands in place of a large file where git has no
 LFS."""
@@ -207,6 +210,14 @@ def _refuse_other_names(path: str) -> None:
         )
 
 
+def _refuse_other_names_below(hidden: str) -> None:
+    """Refuse such names in a folder that is not read. DVC leaves out what cannot be listed."""
+    for folder, folders, names in os.walk(hidden):
+        folders[:] = [name for name in folders if name not in IGNORED]
+        for name in names:
+            _refuse_other_names(str(Path(folder, name)))
+
+
 def _missing(raw: Raw, parameter: str, readable: str) -> UserError:
     way_out = (
         f"set {parameter} to a file or folder of {readable} "
@@ -271,6 +282,8 @@ def _files(raw: Path) -> Iterator[tuple[str, str, bool]]:
             if not is_folder:
                 _refuse_other_names(entry.path)  # DVC records what is hidden, too
             if entry.name.startswith(".") or (not name and entry.name == PROMPTS_FILE):
+                if is_folder and entry.name not in IGNORED:
+                    _refuse_other_names_below(entry.path)
                 continue
             if is_folder:
                 waiting.append((entry.path, f"{name}{entry.name}/"))
