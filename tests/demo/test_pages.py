@@ -157,6 +157,10 @@ def test_an_answer_is_traced_to_the_training_text(copy: Path):
     assert found.words.count("is the capital of France.") == 2  # in the answer and in a passage
     assert "a.txt, document 1" in found.words
     assert found.tags == {"p", "mark", "ol", "li", "span", "bdi"}
+    hostile = Page(pages.trace("<em> <img src=x onerror=alert(1)> is the capital of France."))
+    assert hostile.words.count("<em>") == 1  # in the answer alone
+    assert hostile.words.count("onerror=") == 2  # in the training text, too
+    assert hostile.tags == found.tags
 
 
 def test_no_password_in_an_error_reaches_the_page(project: Path):
