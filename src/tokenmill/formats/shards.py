@@ -39,7 +39,8 @@ MOST_ROW_GROUPS = 1 << 16
 
 ZSTD_LEVEL = 1
 
-FOREIGN = "is not a shard of the stage clean"
+NO_SHARD = "is not a shard of the stage clean"
+"""What is said of a file that is none."""
 
 UNREADABLE = (pl.exceptions.PolarsError, pl.exceptions.PanicException)
 """What polars raises of a damaged file."""
@@ -164,9 +165,9 @@ def _read(path: Path, group: RowGroup, columns: Sequence[str]) -> pl.DataFrame:
     try:
         found = table.slice(group.start, group.rows).collect()
     except UNREADABLE:
-        raise damaged(path, FOREIGN) from None
+        raise damaged(path, NO_SHARD) from None
     if len(found) != group.rows or found.schema != schema or any(found.null_count().row(0)):
-        raise damaged(path, FOREIGN)
+        raise damaged(path, NO_SHARD)
     return found
 
 
@@ -202,9 +203,9 @@ def _read_footer(shard: ShardFile) -> dict[str, int]:
             footer = pl.read_parquet_metadata(shard.path)
         found = {name: int(footer[name]) for name in names}
     except (KeyError, ValueError, *UNREADABLE):
-        raise damaged(shard.path, FOREIGN) from None
+        raise damaged(shard.path, NO_SHARD) from None
     documents, rows = found["documents"], found["row_group_rows"]
     fits = 1 <= rows <= ROW_GROUP_ROWS and 1 <= documents <= MOST_ROW_GROUPS * rows
     if found["format"] != CLEAN_FORMAT or not fits:
-        raise damaged(shard.path, FOREIGN)
+        raise damaged(shard.path, NO_SHARD)
     return found
