@@ -23,7 +23,7 @@ from tokenmill.evaluation.sampling import Sampling
 from tokenmill.model.config import Architecture, ModelConfig
 from tokenmill.model.gpt import GPT, build
 from tokenmill.model.huggingface import save_weights
-from tokenmill.runs.export import write_code
+from tokenmill.runs.model_code import write_code
 from tokenmill.stage import report_errors
 
 SMALL = {"n_layer": 12, "n_head": 12, "n_embd": 768, "context_length": 1024, "vocab_size": 50257}

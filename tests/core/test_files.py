@@ -254,7 +254,7 @@ OTHER_READERS = {
     "inputs.py": "asks for a regular file before",
     "cli/params.py": "compares what it is about to write",
     "publish/talk.py": "scripts of the package",
-    "runs/export.py": "code of the package",
+    "runs/model_code.py": "code of the package",
     "sample/subjects.py": "tables of the package",
     "sample/generator.py": "prompts of the package",
     "formats/raw_text.py": "refuse_special comes before",

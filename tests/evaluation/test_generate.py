@@ -19,7 +19,7 @@ from tokenmill.evaluation.generate import (
 )
 from tokenmill.model.gpt import GPT, KVCache, build
 from tokenmill.model.huggingface import save_weights
-from tokenmill.runs.export import write_code
+from tokenmill.runs.model_code import write_code
 
 NEVER = -1
 """An end-of-text that no model gives."""

@@ -23,7 +23,7 @@ from tokenmill.model.huggingface import (
     save_weights,
 )
 from tokenmill.model.manifest import MANIFEST, read_config
-from tokenmill.runs.export import write_code
+from tokenmill.runs.model_code import write_code
 
 
 def test_loading_restores_the_weights_bit_by_bit(model: GPT, tmp_path: Path):

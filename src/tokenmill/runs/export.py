@@ -36,7 +36,7 @@ from tokenmill.evaluation.results import Evaluation, read_evaluation
 from tokenmill.formats.chat import TURN_END, TURN_TOKENS, chat_prompt, spelled
 from tokenmill.formats.metrics import CleanReport, read_clean_report
 from tokenmill.formats.tokenizer import END_OF_TEXT, TextTokenizer
-from tokenmill.model.config import Architecture, ModelConfig
+from tokenmill.model.config import ModelConfig
 from tokenmill.model.gpt import GPT
 from tokenmill.model.huggingface import hf_config, hf_name
 from tokenmill.model.manifest import CONFIG, MANIFEST, WEIGHTS, Manifest, read_config, read_manifest
@@ -44,6 +44,7 @@ from tokenmill.reports.page import flat, render
 from tokenmill.runs.chat_template import chat_template
 from tokenmill.runs.dvc_lock import LOCK, Lock
 from tokenmill.runs.find import FoundModel, Revision
+from tokenmill.runs.model_code import code_names, names_of_code, write_code
 from tokenmill.runs.writer import load_pair
 from tokenmill.temporary import temporary_folder
 
@@ -66,12 +67,6 @@ LOADED = (paths.TOKENIZER.name, CONFIG, GENERATION_CONFIG, TOKENIZER_CONFIG)
 
 DATA = "model.onnx.data"
 """Weights that protobuf would not hold."""
-
-PACKAGE = Path(__file__).resolve().parent.parent
-CODE: dict[Architecture, tuple[Path, ...]] = {
-    "speedrun": (PACKAGE / "runs" / "modeling_speedrun.py", PACKAGE / "model" / "ngrams.py"),
-}
-"""The modules that `transformers` needs of an architecture that it does not have."""
 
 LAYER_NORM_EPS = 1e-5
 """Epsilon of `torch.nn.LayerNorm`, and of GPT-2."""
@@ -160,29 +155,13 @@ def export(checkpoint: FoundModel, record: Record, target: Path, kind: Format = 
         write_json(folder / TOKENIZER_CONFIG, _tokenizer_config(config))
 
 
-def write_code(config: ModelConfig, folder: Path) -> None:
-    """Write the code of an architecture that `transformers` does not have; nothing for the others.
-
-    Only exported folders hold it. Training, its mirror and `tokenmill --rev` know the files in the
-    folder of an epoch by their names.
-    """
-    for path in CODE.get(config.architecture, ()):
-        code = path.read_text(encoding="utf-8")
-        write_text(folder / path.name, code.replace("from tokenmill.model.", "from ."))
-
-
-def _code_names(*architectures: Architecture) -> tuple[str, ...]:
-    """The names of the files that `write_code` writes of these architectures."""
-    return tuple(path.name for one in architectures for path in CODE.get(one, ()))
-
-
 def files_of(folder: Path, kind: Format) -> list[str]:
     """The names in a folder that `export` writes for this format, whatever else is there.
 
     Raises:
         UserError: one of them is a link, or no file: what it leads to is none of the model's.
     """
-    others = {"gguf": (), "onnx": (DATA,), "hf": _code_names(*CODE)}
+    others = {"gguf": (), "onnx": (DATA,), "hf": names_of_code()}
     wanted = (*_required(kind), *others[kind])
     there = [name for name in wanted if os.path.lexists(folder / name)]
     for name in there:
@@ -204,7 +183,7 @@ def is_export_of(checkpoint: FoundModel, folder: Path, kind: Format) -> bool:
     card = folder / CARD
     file = folder / FILES[kind]
     weights = sha256_of(checkpoint.folder / WEIGHTS)
-    code = _code_names(read_config(checkpoint.folder).architecture) if kind == "hf" else ()
+    code = code_names(read_config(checkpoint.folder).architecture) if kind == "hf" else ()
     if not {*_required(kind), *code} <= set(files_of(folder, kind)):
         return False
     return weights in read_bytes(card).decode("utf-8", "replace") and (
@@ -254,7 +233,7 @@ def _card(
     return render(
         "model_card.md",
         kind=kind,
-        code=_code_names(config.architecture),
+        code=code_names(config.architecture),
         config=config,
         tokenizer=tokenizer,
         record=record,
