@@ -32,8 +32,8 @@ PYTHON_HEADER = Path(sysconfig.get_paths()["include"]) / "Python.h"
 
 CPU_TFLOP = 100
 """A CPU compiles if an epoch has at least this many operations in units of 1e12: about half an hour
-on two cores. Compiling takes one or two minutes and makes steps 12 to 35 % shorter. The epoch
-counts, not the run, so that more epochs keep the same bits."""
+on two cores. Compiling takes half a minute to two minutes and makes steps 8 to 27 % shorter. The
+epoch counts, not the run, so that more epochs keep the same bits."""
 
 GPU_TFLOP = 4000
 """A GPU compiles if the run has at least this many operations in units of 1e12. Compiling takes

@@ -274,11 +274,11 @@ class RuntimeParams(PlacementParams, DeviceParams, extra="ignore"):
     compile: CompileChoice
     """`torch.compile`. `auto`: on for CUDA if the run takes at least 4,000 TFLOP or 20,000 steps,
     and on for a CPU if an epoch takes at least 100 TFLOP (half an hour on two cores). Compiling
-    takes half a minute to two minutes; steps become 10 to 35 % shorter on a CPU, and a third to two
-    thirds on a GPU (docs/decisions.md). On one GPU `auto` also records steps of at most 2 TFLOP as
-    one CUDA graph, compiled or not, because the host launches their operations more slowly than the
-    GPU computes them. Training shows the choice and its reason. `reduce-overhead`: compiled and
-    recorded. Fine-tuning is compiled on GPUs only, and never recorded."""
+    takes half a minute to two minutes; steps become 8 to 27 % shorter on a CPU, and a third to two
+    thirds on a GPU (docs/decisions.md, bench/README.md). On one GPU `auto` also records steps of at
+    most 2 TFLOP as one CUDA graph, compiled or not, because the host launches their operations more
+    slowly than the GPU computes them. Training shows the choice and its reason. `reduce-overhead`:
+    compiled and recorded. Fine-tuning is compiled on GPUs only, and never recorded."""
 
     processes: AutoOrCount
     """Processes that train together, each on its own device. Each computes its part of every step's
