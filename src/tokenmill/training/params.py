@@ -127,7 +127,8 @@ class ScheduleParams(Section):
 
 
 class TrainParams(Section):
-    """The section `train`: every parameter here changes the trained weights."""
+    """The section `train`: how the model is trained, and when and on how much text its loss is
+    measured."""
 
     epochs: Epochs
     """Passes over the training tokens. If it is raised later, training continues; see
