@@ -14,7 +14,6 @@ steps were made elsewhere has no total, but its whole epochs have theirs.
 
 import contextlib
 import itertools
-import os
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, fields
@@ -27,7 +26,7 @@ from pydantic import Field
 from tokenmill.core.errors import UserError
 from tokenmill.core.files import append_text, read_bytes, write_text
 from tokenmill.core.params import Section
-from tokenmill.formats.records import parse_rows, table, write_rows
+from tokenmill.formats.records import parse_rows, read_whole_rows, table, write_rows
 
 TIMES = TIMING, COSTS = "timing.csv", "costs.csv"
 
@@ -246,10 +245,7 @@ def _until_ended(rows: list[TimingRow], steps: int) -> list[TimingRow]:
 
 
 def _all_rows(path: Path) -> list[TimingRow]:
-    content = read_bytes(path, follow=False) if os.path.lexists(path) else b""
-    rows = parse_rows(
-        content[: content.rfind(b"\n") + 1], TimingRow, source=path, way_out=_way_out(path)
-    )
+    rows = read_whole_rows(path, TimingRow, way_out=_way_out(path))
     if any(one.seconds > next_.seconds for one, next_ in itertools.pairwise(rows)):
         raise UserError(f"{path} is damaged (its seconds go back); {_way_out(path)}.")
     return rows

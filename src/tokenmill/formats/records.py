@@ -20,7 +20,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from tokenmill.core import paths
 from tokenmill.core.errors import UserError, first_line
-from tokenmill.core.files import append_text, open_regular, write_text
+from tokenmill.core.files import append_text, open_regular, read_bytes, write_text
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -69,6 +69,18 @@ def read_rows(path: Path, form: type[Form]) -> list[Form]:
     have are ignored."""
     way_out = paths.way_out(path)
     return parse_rows(_content(path, way_out), form, source=path, way_out=way_out)
+
+
+def read_whole_rows(path: Path, form: type[Form], *, way_out: str) -> list[Form]:
+    """The rows of a table to which a program appends; see `read_rows`. A last row that is still
+    being written, or that a crash cut off, is left out. Without a file there are none.
+
+    Raises:
+        UserError: also if the file is a link.
+    """
+    content = read_bytes(path, follow=False) if os.path.lexists(path) else b""
+    whole = content[: content.rfind(b"\n") + 1]
+    return parse_rows(whole, form, source=path, way_out=way_out)
 
 
 def parse_rows(content: bytes, form: type[Form], *, source: object, way_out: str) -> list[Form]:

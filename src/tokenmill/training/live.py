@@ -21,11 +21,11 @@ from typing import Annotated, Any, TypeVar
 import psutil
 from pydantic import Field
 
-from tokenmill.core.files import read_bytes, remove, write_json, write_text
+from tokenmill.core.files import remove, write_json, write_text
 from tokenmill.core.params import Section
 from tokenmill.core.paths import main_root
 from tokenmill.costs import Amount, CostParams
-from tokenmill.formats.records import append_rows, parse_rows, read_record, write_rows
+from tokenmill.formats.records import append_rows, read_record, read_whole_rows, write_rows
 from tokenmill.formats.token_file import Sha256
 from tokenmill.training.history import Count, RunState, StepRow, ValidationRow
 from tokenmill.training.schedule import Workload
@@ -211,10 +211,6 @@ def read_live_run(folder: Path) -> LiveRun | None:
 
 
 def read_live_rows(folder: Path, kind: type[LiveRow]) -> list[LiveRow]:
-    """The rows of a table so far, without a row that is still being written; none if there is no
-    such file."""
+    """The rows of a table so far; none if there is no such file."""
     path = folder / LIVE_TABLES[kind]
-    content = read_bytes(path) if path.exists() else b""
-    return parse_rows(
-        content[: content.rfind(b"\n") + 1], kind, source=path, way_out=_way_out(path)
-    )
+    return read_whole_rows(path, kind, way_out=_way_out(path))
