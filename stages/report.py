@@ -9,8 +9,8 @@ from pathlib import Path
 from tokenmill.core import paths
 from tokenmill.core.errors import UserError
 from tokenmill.core.files import write_text
-from tokenmill.core.params import PARAMS_FILE, Section, load
-from tokenmill.costs import TIMING, find_times, publish_times
+from tokenmill.core.params import PARAMS_FILE
+from tokenmill.costs import epoch_costs, find_times, publish_times, read_timing
 from tokenmill.display import say
 from tokenmill.evaluation.benchmark_results import BenchmarksFile, read_benchmarks
 from tokenmill.evaluation.document_losses import GROUPS, GroupLoss, loss_by
@@ -31,14 +31,8 @@ from tokenmill.reports.run_report import RunRecord, epoch_times, render_run_repo
 from tokenmill.runs.dvc_lock import read_own_evaluation
 from tokenmill.runs.epoch_refs import write_epoch_refs
 from tokenmill.training.history import EpochRow, StepRow, ValidationRow, train_metrics
-from tokenmill.training.params import RuntimeParams, TrainParams
+from tokenmill.training.params import TrainParams
 from tokenmill.training.schedule import Workload
-
-
-class Params(Section):
-    """The section that this stage reads."""
-
-    runtime: RuntimeParams
 
 
 def main() -> None:
@@ -65,8 +59,6 @@ def main() -> None:
             f"{paths.way_out(paths.STEPS)}."
         )
     write_text(paths.SAMPLES, render("samples.md", evaluation=evaluation))
-    # `train` may have come from the cache
-    publish_times(paths.resume_root(), manifest.fingerprint, paths.METRICS, steps=history[-1].step)
     traces = _traces(evaluation)
     benchmarks = _benchmarks(manifest)
     record = _record(manifest, evaluation, traces, history, steps, benchmarks=benchmarks)
@@ -102,16 +94,16 @@ def _record(
     path = paths.MODEL / MANIFEST
     train = checked(kept, TrainParams, source=path, way_out=paths.way_out(path))
     work = Workload.on(tokens, manifest.model, train, manifest.mixture)
+    ends = [row.step for row in history]
+    timing = read_timing(find_times(paths.resume_root(), manifest.fingerprint), steps=ends[-1])
+    costs = epoch_costs(timing, ends)
+    publish_times(paths.METRICS, timing, costs)  # `train` may have come from the cache
     return RunRecord(
         evaluation=evaluation,
         history=history,
         steps=steps,
-        times=epoch_times(
-            find_times(paths.resume_root(), manifest.fingerprint, TIMING),
-            [row.step for row in history],
-            work,
-        ),
-        currency=load(Params).runtime.cost.currency,
+        times=epoch_times(timing, costs, ends, work),
+        currency=costs[-1].currency if costs else None,
         clean=read_clean_report(paths.CLEAN_REPORT),
         tokens=tokens,
         seen=work.seen,

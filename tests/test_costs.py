@@ -2,7 +2,6 @@
 unknown."""
 
 import time
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,21 +11,22 @@ from hypothesis import strategies as st
 from tokenmill.cli.summary import cost_lines
 from tokenmill.core.errors import UserError
 from tokenmill.costs import (
+    COSTS,
     NOTHING,
     TIMING,
     Cost,
     CostParams,
+    CostRow,
     Timing,
     TimingRow,
     are_whole,
     epoch_costs,
     find_times,
     publish_times,
-    read_costs,
     read_timing,
     spent,
-    write_costs,
 )
+from tokenmill.formats.records import read_rows
 
 TIMING_COLUMNS = ["step", "seconds", "tokens_per_second", "units", "money"]
 
@@ -35,9 +35,14 @@ COLAB = CostParams(price_per_hour=0.5, currency="EUR", units_per_hour=1.8)
 CLOUD = CostParams(price_per_hour=2.0, currency="EUR", units_per_hour=0.0)
 
 
-def table(*rows: tuple[int, Cost]) -> list[TimingRow]:
-    """A timing table of these steps and sums."""
-    return [TimingRow(step, cost.seconds, 1.0, cost.units, cost.money) for step, cost in rows]
+def table(
+    *rows: tuple[int, Cost], flops: float | None = None, peak: float | None = None
+) -> list[TimingRow]:
+    """A timing table of these steps and sums, of a machine whose peak may be known."""
+    return [
+        TimingRow(step, cost.seconds, 1.0, cost.units, cost.money, 0, "EUR", flops, peak)
+        for step, cost in rows
+    ]
 
 
 def test_an_hour_costs_its_price_and_unknown_stays_unknown():
@@ -80,7 +85,7 @@ def test_the_money_of_a_part_is_no_sum(
         timing.interval(step=10 * hours, tokens=100 * hours)
     rows = read_timing(tmp_path / TIMING)
     ends = [row.step for row in rows]
-    costs = epoch_costs(rows, ends=ends, flops_per_step=1, peak=None, currency="EUR")
+    costs = epoch_costs(rows, ends)
     assert [row.money for row in costs] == [
         prices.price_per_hour and 1234 * prices.price_per_hour for prices in sessions
     ]
@@ -185,11 +190,12 @@ def test_epochs_add_up_to_the_run(seconds: list[float], per_epoch: int, prices: 
         total += prices.cost_of(taken)
         rows.append((step, total))
     ends = [*range(per_epoch, len(seconds), per_epoch), len(seconds)]  # the last in its middle
-    costs = epoch_costs(table(*rows), ends=ends, flops_per_step=6e9, peak=1e9, currency="EUR")
+    costs = epoch_costs(table(*rows, flops=6e9, peak=1e9), ends)
     assert [row.epoch for row in costs] == list(range(1, len(ends) + 1))
     assert sum(row.seconds for row in costs) == pytest.approx(sum(seconds))
-    assert sum(row.flops for row in costs) == 6e9 * len(seconds)
+    assert sum(row.flops or 0 for row in costs) == 6e9 * len(seconds)
     for row in costs:
+        assert row.flops
         assert row.utilisation == pytest.approx(row.flops / 1e9 / row.seconds)
         assert row.money == (None if prices is FREE else pytest.approx(row.hours * 0.5))
 
@@ -198,13 +204,13 @@ def test_epochs_add_up_to_the_run(seconds: list[float], per_epoch: int, prices: 
 def test_an_epoch_without_a_price_costs_an_unknown_amount(total: float | None, money: float | None):
     """A price of 0 is a price."""
     rows = table((5, Cost(5, money=2.0)), (10, Cost(10, money=total)))
-    costs = epoch_costs(rows, ends=[5, 10], flops_per_step=1, peak=None, currency="EUR")
+    costs = epoch_costs(rows, [5, 10])
     assert [row.money for row in costs] == [2.0, money]
 
 
 def test_an_epoch_whose_beginning_is_missing_is_left_out():
     rows = table((7, Cost(7)), (10, Cost(10)), (15, Cost(15)))
-    costs = epoch_costs(rows, ends=[5, 10, 15], flops_per_step=1, peak=None, currency="EUR")
+    costs = epoch_costs(rows, [5, 10, 15])
     assert [(row.epoch, row.seconds, row.utilisation) for row in costs] == [(3, 5.0, None)]
 
 
@@ -221,7 +227,7 @@ def test_steps_that_were_made_elsewhere_leave_no_total(
         for step in range(start + 1, 16):
             timing.interval(step=step, tokens=step)
     rows = read_timing(tmp_path / TIMING, steps=15)
-    costs = epoch_costs(rows, ends=[5, 10, 15], flops_per_step=1, peak=None, currency="EUR")
+    costs = epoch_costs(rows, [5, 10, 15])
     assert [row.epoch for row in costs] == epochs
     assert are_whole(rows) is (0 in starts)
 
@@ -238,101 +244,104 @@ def test_steps_between_that_were_made_elsewhere_leave_no_total(tmp_path: Path):
         ([10, 20], [2]),
         ([20], []),
     ):
-        costs = epoch_costs(rows, ends=ends, flops_per_step=1, peak=None, currency="EUR")
+        costs = epoch_costs(rows, ends)
         assert [row.epoch for row in costs] == epochs
     assert not are_whole(rows)
 
 
 def test_a_table_may_begin_to_count_late():
     rows = table((5, Cost(5)), (10, Cost(10, 1.0)), (15, Cost(15, 3.0)))
-    costs = epoch_costs(rows, ends=[5, 10, 15], flops_per_step=1, peak=None, currency="EUR")
+    costs = epoch_costs(rows, [5, 10, 15])
     assert [row.cost for row in costs] == [Cost(5), Cost(5, 1.0), Cost(5, 2.0)]
 
 
 def test_a_table_may_cease_to_count_for_a_while():
     rows = table((5, Cost(5, 1.0)), (10, Cost(10)), (15, Cost(15, 3.0)))
-    costs = epoch_costs(rows, ends=[5, 10, 15], flops_per_step=1, peak=None, currency="EUR")
+    costs = epoch_costs(rows, [5, 10, 15])
     assert [row.cost for row in costs] == [Cost(5, 1.0), Cost(5), Cost(5, 2.0)]
 
 
 def test_an_epoch_too_short_for_the_clock_has_no_utilisation():
-    (row,) = epoch_costs(table((5, Cost(0))), ends=[5], flops_per_step=1, peak=1e6, currency="EUR")
+    (row,) = epoch_costs(table((5, Cost(0)), flops=1, peak=1e6), [5])
     assert (row.seconds, row.utilisation) == (0, None)
 
 
-def test_rows_of_another_number_of_steps_stay(tmp_path: Path):
-    """Those of a table from before it had this column give way, and so does a damaged table."""
-    path = tmp_path / "costs.csv"
-    path.write_text("damaged\n1,2\n")
-    rows = table((5, Cost(5)), (10, Cost(12)))
-    short, long = (
-        epoch_costs(rows, ends=ends, flops_per_step=1, peak=None, currency="EUR")
-        for ends in ([5], [5, 10])
+@pytest.mark.parametrize(
+    ("currency", "kept"), [("EUR", "EUR"), ('a,"b', 'a,"b'), ("a\n\u2028b", "a b")]
+)
+def test_the_tables_survive_a_file(tmp_path: Path, currency: str, kept: str):
+    prices = CostParams(price_per_hour=3600.0, currency=currency, units_per_hour=None)
+    timing = Timing(
+        tmp_path, step=0, logged=0, tokens=0, prices=prices, step_flops=6e5, peak_flops=1e9
     )
-    for costs in (short, long, long):
-        write_costs(path, costs)
-    assert [row.steps for row in read_costs(path)] == [5, 10, 10]
-    assert [row.seconds for row in read_costs(path, steps=5)] == [5]
-    assert [row.seconds for row in read_costs(path, steps=10)] == [5, 7]
-    path.write_text(
-        "\n".join(line.rpartition(",")[0] for line in path.read_text().splitlines()) + "\n"
-    )
-    assert [row.seconds for row in read_costs(path, steps=7)] == [5, 5, 7]
-    write_costs(path, short)
-    assert [(row.seconds, row.steps) for row in read_costs(path)] == [(5, 5)]
+    for step in (5, 10):
+        timing.interval(step=step, tokens=step)
+    rows = read_timing(tmp_path / TIMING)
+    assert [(row.step, row.currency) for row in rows] == [(5, kept), (10, kept)]
+    assert {(row.step_flops, row.peak_flops) for row in rows} == {(6e5, 1e9)}
+    costs = epoch_costs(rows, [5, 10])
+    publish_times(tmp_path / "metrics", rows, costs)
+    assert read_timing(tmp_path / "metrics" / TIMING) == rows
+    again = read_rows(tmp_path / "metrics" / COSTS, CostRow)
+    assert [row.currency for row in again] == [kept] * 2
+    assert [row.flops for row in again] == [5 * 6e5] * 2
+    assert [row.seconds for row in again] == pytest.approx([row.seconds for row in costs], rel=1e-5)
 
 
-@pytest.mark.parametrize("currency", ["EUR", 'a,"b'])
-def test_the_table_of_costs_survives_a_file(tmp_path: Path, currency: str):
-    rows = table((5, Cost(12.5, 1.5)), (10, Cost(20, 2.0)))
-    costs = epoch_costs(rows, ends=[5, 10], flops_per_step=6e5, peak=None, currency=currency)
-    write_costs(tmp_path / "costs.csv", costs)
-    again = read_costs(tmp_path / "costs.csv")
-    assert [replace(row, hours=0) for row in again] == [replace(row, hours=0) for row in costs]
-    assert [row.hours for row in again] == pytest.approx([row.hours for row in costs], rel=1e-5)
+def test_the_machine_and_the_price_of_each_session_count(tmp_path: Path):
+    """A table from before it had their columns goes on, too."""
+    columns = ",".join([*TIMING_COLUMNS, "after"])
+    (tmp_path / TIMING).write_text(f"{columns}\n5,1.000,1,,0.1,0\n")
+    for step, peak in ((5, 1e9), (10, 4e9)):
+        prices = CostParams(price_per_hour=1.0, currency=f"{peak:g}", units_per_hour=None)
+        timing = Timing(
+            tmp_path,
+            step=step,
+            logged=step,
+            tokens=step,
+            prices=prices,
+            step_flops=2.0,
+            peak_flops=peak,
+        )
+        timing.interval(step=step + 5, tokens=step + 5)
+    first, *others = epoch_costs(read_timing(tmp_path / TIMING), [5, 10, 15])
+    assert (first.seconds, first.currency, first.flops, first.utilisation) == (1, None, None, None)
+    assert [row.currency for row in others] == ["1e+09", "4e+09"]
+    assert [row.flops for row in others] == [10, 10]
+    assert "operations" not in cost_lines([first, *others])[0][1]
 
 
 def test_tables_that_are_not_there_are_empty(tmp_path: Path):
-    assert read_costs(tmp_path / "none.csv") == []
     assert read_timing(tmp_path / "none.csv") == []
-    nothing = epoch_costs(
-        read_timing(tmp_path / "none"), ends=[5], flops_per_step=1, peak=None, currency=""
-    )
-    assert nothing == []
+    assert epoch_costs([], [5]) == []
 
 
-def test_the_summary_names_the_costs_of_every_epoch(tmp_path: Path):
-    rows = table((5, Cost(12, 1.5)), (10, Cost(20, 2.0)))
-    costs = epoch_costs(rows, ends=[5, 10], flops_per_step=6e5, peak=1e6, currency="EUR")
-    write_costs(tmp_path / "costs.csv", costs)
-    lines = cost_lines(read_costs(tmp_path / "costs.csv"))
+def test_the_summary_names_the_costs_of_every_epoch():
+    rows = table((5, Cost(12, 1.5)), (10, Cost(20, 2.0)), flops=6e5, peak=1e6)
+    lines = cost_lines(epoch_costs(rows, [5, 10]))
     assert [text for _, text in lines[1:]] == [
         "epoch 1: 12 s, 1.5 units",
         "epoch 2: 8 s, 0.5 units",
     ]
     assert "20 s, 2 units" in lines[0][1]
     assert "31%" in lines[0][1]  # the mean of 25 % and 37.5 %
-    assert cost_lines(read_costs(Path("none.csv"))) == []
+    assert cost_lines([]) == []
 
 
 def test_plots_get_the_times_of_the_run_that_is_shown(tmp_path: Path):
     resume = tmp_path / ".resume"
     metrics = tmp_path / "metrics"
     (resume / "here").mkdir(parents=True)
-    head = ",".join([*TIMING_COLUMNS, "after"]) + "\n"
-    for run, first in (("here/", "3,1.500,200,,,0\n"), ("pruned.", "4,2.000,150,,,2\n")):
-        rows = f"{first}6,3.000,210,,,0\n5,4.000,220,,,0\n"
+    head = "step,seconds,tokens_per_second,units,money,after,currency,step_flops,peak_flops\n"
+    for run, first in (("here/", "3,1.500,200,,,0,,,\n"), ("pruned.", "4,2.000,150,,,2,,,\n")):
+        rows = f"{first}6,3.000,210,,,0,,,\n5,4.000,220,,,0,,,\n"
         (resume / f"{run}timing.csv").write_text(f"{head}{rows}")
-        for steps, cost in ((5, Cost(4)), (6, Cost(3))):
-            rows = epoch_costs(
-                table((steps, cost)), ends=[steps], flops_per_step=1, peak=None, currency=run
-            )
-            write_costs(resume / f"{run}costs.csv", rows)
-        publish_times(resume, run[:-1], metrics, steps=5)
-        assert (metrics / "timing.csv").read_text() == f"{head}{first}5,4.000,220,,,0\n"
-        (row,) = read_costs(metrics / "costs.csv")
-        assert (row.currency, row.seconds, row.steps) == (run, 4, 5)
-    publish_times(resume, "trained elsewhere", metrics, steps=5)
+        timing = read_timing(find_times(resume, run[:-1]), steps=5)
+        publish_times(metrics, timing, epoch_costs(timing, [timing[0].step, 5]))
+        assert (metrics / "timing.csv").read_text() == f"{head}{first}5,4.000,220,,,0,,,\n"
+        *_, last = read_rows(metrics / COSTS, CostRow)
+        assert (last.epoch, last.seconds) == (2, 4 - timing[0].seconds)
+    publish_times(metrics, read_timing(find_times(resume, "trained elsewhere")), [])
     assert not list(metrics.iterdir())
 
 
@@ -348,9 +357,8 @@ def test_plots_get_the_times_of_the_run_that_is_shown(tmp_path: Path):
 )
 def test_damaged_times_say_that_they_may_be_deleted(tmp_path: Path, text: str):
     (tmp_path / "timing.csv").write_text(text)
-    for read in (read_timing, read_costs):
-        with pytest.raises(UserError, match=r"timing\.csv .*rm"):
-            read(tmp_path / "timing.csv")
+    with pytest.raises(UserError, match=r"timing\.csv .*rm"):
+        read_timing(tmp_path / "timing.csv")
 
 
 def test_times_of_a_run_whose_checkpoints_were_removed_go_on(tmp_path: Path):
@@ -359,7 +367,7 @@ def test_times_of_a_run_whose_checkpoints_were_removed_go_on(tmp_path: Path):
     (tmp_path / "run.timing.csv").write_text(",".join(TIMING_COLUMNS) + "\n3,1.500,200,,\n")
     timing = Timing(folder, step=5, logged=3, tokens=50, prices=FREE)
     timing.interval(step=6, tokens=60)
-    rows = read_timing(find_times(tmp_path, "run", TIMING))
+    rows = read_timing(find_times(tmp_path, "run"))
     assert [row.step for row in rows] == [3, 6]
     assert are_whole(rows), "no interval has ended behind step 3"
     assert timing.total.seconds > 1.5

@@ -1,15 +1,15 @@
-"""What training costs (hours, purchased units, money), and the two tables of these costs.
+"""What training costs (hours, purchased units, money), and the table of these costs.
 
 `timing.csv`, beside the checkpoints, has a row for every few steps: the sums over all sessions and
 machines, each at its own price, lost steps included. It only grows. Where a session continues from
 an earlier step, the rows of lost steps stay until rows of the same steps follow, so that no kill
-loses what was paid. `costs.csv` has a row for every epoch and follows from it. Runs that differ in
-their number of steps alone share both: what one took is what was summed up when it ended, whatever
-a longer or shorter one does again later. Of one that comes after a longer one it is what that took
-to the same step, if its table has the step. Both differ from run to run, so DVC tracks neither;
-metrics/ has copies for the plots, without the lost steps. What is unknown is None, or an empty
-cell; nothing is estimated, and a sum of which a part is unknown is unknown. So a run whose first
-steps were made elsewhere has no total, but its whole epochs have theirs.
+loses what was paid. Runs that differ in their number of steps alone share the table: what one took
+is what was summed up when it ended, whatever a longer or shorter one does again later. Of one that
+comes after a longer one it is what that took to the same step, if the table has the step. It
+differs from run to run, so DVC does not track it; metrics/ has a copy for the plots, without the
+lost steps, and beside it costs.csv, with a row for every epoch. What is unknown is None, or an
+empty cell; nothing is estimated, and a sum of which a part is unknown is unknown. So a run whose
+first steps were made elsewhere has no total, but its whole epochs have theirs.
 """
 
 import contextlib
@@ -24,15 +24,11 @@ from typing import Annotated
 from pydantic import Field
 
 from tokenmill.core.errors import UserError
-from tokenmill.core.files import append_text, read_bytes, write_text
+from tokenmill.core.files import append_text, write_text
 from tokenmill.core.params import Section
-from tokenmill.formats.records import parse_rows, read_whole_rows, table, write_rows
+from tokenmill.formats.records import csv_line, read_whole_rows, table
 
-TIMES = TIMING, COSTS = "timing.csv", "costs.csv"
-
-
-def _way_out(path: Path) -> str:
-    return f"`rm {quote(str(path))}`: it holds nothing but times"
+TIMING, COSTS = "timing.csv", "costs.csv"
 
 
 class CostParams(Section):
@@ -71,6 +67,12 @@ class TimingRow:
     after: Annotated[int, Field(ge=0, lt=1 << 53)] = 0
     """The step behind which the table is whole: 0, unless steps before were made where it was not
     kept."""
+    currency: str | None = None
+    """What money is counted in; None, as the next two, in a table from before it had the column."""
+    step_flops: Amount | None = None
+    """The floating-point operations of a step, forward and backward."""
+    peak_flops: Amount | None = None
+    """The operations per second of all devices at their peak; None if they are not known."""
 
     @property
     def cost(self) -> "Cost":
@@ -109,11 +111,12 @@ class CostRow:
     hours: Amount
     units: Amount | None
     money: Amount | None
-    currency: str
-    flops: Amount
+    currency: str | None
+    flops: Amount | None
+    """The floating-point operations of its steps, each counted once."""
     utilisation: Amount | None
-    steps: Annotated[int, Field(ge=1, lt=1 << 53)] | None = None
-    """The number of steps of the whole run; None in a table from before there was this column."""
+    """The share of the devices' peak that these were (model FLOPs utilisation; PaLM, appendix
+    B)."""
 
     @property
     def cost(self) -> "Cost":
@@ -149,16 +152,26 @@ class Timing:
     """Appends a row per interval to `timing.csv` in a run's checkpoint folder."""
 
     def __init__(
-        self, folder: Path | None, *, step: int, logged: int, tokens: int, prices: CostParams
+        self,
+        folder: Path | None,
+        *,
+        step: int,
+        logged: int,
+        tokens: int,
+        prices: CostParams,
+        step_flops: float | None = None,
+        peak_flops: float | None = None,
     ):
         """Start, or continue the table that is there, with `step` steps of `tokens` done so far, of
         which `logged` is the last that ended an interval. Without a folder nothing is written.
 
-        Steps behind the checkpoint are done again. Their cost stays in the sums.
+        Steps behind the checkpoint are done again. Their cost stays in the sums. For the last two
+        see `TimingRow`.
         """
         self.path = folder / TIMING if folder else None
         self._prices = prices
-        rows = _all_rows(find_times(folder.parent, folder.name, TIMING)) if folder else []
+        self._flops = step_flops, peak_flops
+        rows = _all_rows(find_times(folder.parent, folder.name)) if folder else []
         self.total = spent(rows) if rows else NOTHING
         is_here = rows and rows[-1].step >= logged
         self._after = min(step, rows[-1].after) if is_here else step
@@ -192,9 +205,10 @@ class Timing:
             if taken is not None:
                 sums[name] = self._priced[name] = self._priced[name] + taken
         if self.path:
-            row = TimingRow(
-                step, self.total.seconds, rate, sums["units"], sums["money"], self._after
-            )
+            paid = sums["units"], sums["money"]
+            currency = " ".join(self._prices.currency.split())  # a line break would end the row
+            facts = self._after, currency, *self._flops
+            row = TimingRow(step, self.total.seconds, rate, *paid, *facts)
             append_text(self.path, _timing_line(row))
         return rate
 
@@ -208,14 +222,17 @@ class Timing:
 
 
 def _timing_table(rows: Sequence[TimingRow]) -> str:
-    head = ",".join(column.name for column in fields(TimingRow)) + "\n"
+    head = csv_line(column.name for column in fields(TimingRow))
     return head + "".join(map(_timing_line, rows))
 
 
 def _timing_line(row: TimingRow) -> str:
-    units, money = ("" if value is None else f"{value:.9g}" for value in (row.units, row.money))
-    sums = f"{row.seconds:.3f},{row.tokens_per_second:.0f},{units},{money}"
-    return f"{row.step},{sums},{row.after}\n"
+    units, money, *flops = (
+        "" if value is None else f"{value:.9g}"
+        for value in (row.units, row.money, row.step_flops, row.peak_flops)
+    )
+    sums = f"{row.seconds:.3f}", f"{row.tokens_per_second:.0f}", units, money
+    return csv_line([row.step, *sums, row.after, row.currency, *flops])
 
 
 def read_timing(path: Path, *, steps: int | None = None) -> list[TimingRow]:
@@ -245,24 +262,23 @@ def _until_ended(rows: list[TimingRow], steps: int) -> list[TimingRow]:
 
 
 def _all_rows(path: Path) -> list[TimingRow]:
-    rows = read_whole_rows(path, TimingRow, way_out=_way_out(path))
+    way_out = f"`rm {quote(str(path))}`: it holds nothing but times"
+    rows = read_whole_rows(path, TimingRow, way_out=way_out)
     if any(one.seconds > next_.seconds for one, next_ in itertools.pairwise(rows)):
-        raise UserError(f"{path} is damaged (its seconds go back); {_way_out(path)}.")
+        raise UserError(f"{path} is damaged (its seconds go back); {way_out}.")
     return rows
 
 
-def find_times(resume: Path, run: str, name: str) -> Path:
-    """The path of a table of TIMES of a run: with its checkpoints, or where it was left when they
-    were removed. It may not exist."""
-    with_checkpoints = resume / run / name
-    return with_checkpoints if with_checkpoints.exists() else resume / f"{run}.{name}"
+def find_times(resume: Path, run: str) -> Path:
+    """The path of the table of a run: with its checkpoints, or where it was left when they were
+    removed. It may not exist."""
+    with_checkpoints = resume / run / TIMING
+    return with_checkpoints if with_checkpoints.exists() else resume / f"{run}.{TIMING}"
 
 
-def publish_times(resume: Path, run: str, folder: Path, *, steps: int) -> None:
-    """Copy the tables of the run `run` (its fingerprint) of so many steps to the folder where plots
-    read them, without lost steps. Tables of another run are removed."""
-    timing = read_timing(find_times(resume, run, TIMING), steps=steps)
-    costs = read_costs(find_times(resume, run, COSTS), steps=steps)
+def publish_times(folder: Path, timing: Sequence[TimingRow], costs: Sequence[CostRow]) -> None:
+    """Write the times of a run and what its epochs cost to the folder where plots read them. Where
+    they are not known, those of another run are removed."""
     tables = {
         TIMING: _timing_table(timing) if timing else "",
         COSTS: table(CostRow, costs) if costs else "",
@@ -274,14 +290,7 @@ def publish_times(resume: Path, run: str, folder: Path, *, steps: int) -> None:
             (folder / name).unlink(missing_ok=True)
 
 
-def epoch_costs(
-    timing: Sequence[TimingRow],
-    *,
-    ends: Sequence[int],
-    flops_per_step: float,
-    peak: float | None,
-    currency: str,
-) -> list[CostRow]:
+def epoch_costs(timing: Sequence[TimingRow], ends: Sequence[int]) -> list[CostRow]:
     """The cost of every epoch that `timing` covers from its first to its last step.
 
     Repeated steps are included. The validation after an epoch counts with the next one.
@@ -289,10 +298,6 @@ def epoch_costs(
     Args:
         timing: the sums of a run. It may go on behind the last epoch.
         ends: the last step of each epoch. A run may end within its last one.
-        flops_per_step: the floating-point operations of the forward and backward passes.
-        peak: the device's operations per second, or None. `utilisation` is the share of it that
-            was used (model FLOPs utilisation; PaLM, appendix B), or unknown.
-        currency: what money is counted in.
     """
     known = {step for row in timing for step in (row.after, row.step)}
     costs = []
@@ -301,34 +306,17 @@ def epoch_costs(
         if before not in known or not within or within[-1].step < end or within[-1].after > before:
             continue
         cost = spent([row for row in timing if row.step <= end], after=before)
-        flops = (end - before) * flops_per_step
+        last = within[-1]
+        flops = None if last.step_flops is None else (end - before) * last.step_flops
+        possible = cost.seconds * (last.peak_flops or 0.0)
         costs.append(
             CostRow(
                 epoch=epoch,
                 **asdict(cost),
                 hours=cost.seconds / 3600,
-                currency=currency,
+                currency=last.currency,
                 flops=flops,
-                utilisation=flops / cost.seconds / peak if peak and cost.seconds else None,
-                steps=ends[-1],
+                utilisation=flops / possible if flops and possible else None,
             )
         )
     return costs
-
-
-def write_costs(path: Path, costs: Sequence[CostRow]) -> None:
-    """Write the table of a run's costs by epoch, with six significant digits, after the rows of
-    runs of other numbers of steps."""
-    others: list[CostRow] = []
-    with contextlib.suppress(UserError):  # a damaged table is written anew
-        known = {None, *(row.steps for row in costs)}
-        others = [row for row in read_costs(path) if row.steps not in known]
-    write_rows(path, CostRow, [*others, *costs])
-
-
-def read_costs(path: Path, *, steps: int | None = None) -> list[CostRow]:
-    """The table that `write_costs` wrote, or its rows of a run of so many steps; empty if there is
-    no such file."""
-    content = read_bytes(path) if path.exists() else b""
-    rows = parse_rows(content, CostRow, source=path, way_out=_way_out(path))
-    return [row for row in rows if steps is None or row.steps in {None, steps}]

@@ -482,12 +482,12 @@ def _first_line(facts: Sequence[str], width: int) -> str:
     return textwrap.wrap(whole, width, initial_indent=" " * 8)[0].replace("\xa0", " ")
 
 
-def amounts(spent: "Cost", currency: str) -> str:
+def amounts(spent: "Cost", currency: str | None) -> str:
     """The known parts of a cost: `3.2 h, 6.3 units, 1.18 EUR`."""
     return ", ".join([duration(spent.seconds), *filter(None, [_paid(spent, currency)])])
 
 
-def _paid(spent: "Cost", currency: str) -> str:
+def _paid(spent: "Cost", currency: str | None) -> str:
     """The known parts of units and money: `6.3 units, 1.18 EUR`; empty if neither is known."""
     units = [] if spent.units is None else [f"{spent.units:.3g} units"]
     return ", ".join(units if spent.money is None else [*units, money(spent.money, currency)])

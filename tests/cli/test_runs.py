@@ -64,10 +64,9 @@ for name, content in files.items():
     pathlib.Path(name).write_text(json.dumps(content))
 """
 
-COSTS = "epoch,seconds,hours,units,money,currency,flops,utilisation\n1,3.6,0.001,,,EUR,1e9,\n"
 TIMING = (
-    "step,seconds,tokens_per_second,units,money\n"
-    "10,30,1000,,0.1\n20,60,2000,,0.2\n30,90,9000,,0.3\n"
+    "step,seconds,tokens_per_second,units,money,currency\n"
+    "10,30,1000,,0.1,EUR\n20,60,2000,,0.2,EUR\n30,90,9000,,0.3,EUR\n"
 )
 IN_PART = (
     "step,seconds,tokens_per_second,units,money,after\n20,5,1000,,0.1,12\n30,10,1000,,0.2,12\n"
@@ -101,7 +100,6 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Project:
     (project.root / ".resume/run-2").mkdir(parents=True)
     (project.root / ".resume/run-2/timing.csv").write_text(TIMING)
     (project.root / ".resume/run-4.timing.csv").write_text(IN_PART)
-    (project.root / ".resume/run-2/costs.csv").write_text(COSTS)
     return project
 
 
@@ -308,13 +306,13 @@ def test_programs_get_whole_counts_and_the_time_of_commits(
 def test_a_currency_that_is_not_known_is_null(
     project: Project, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ):
-    costs = project.root / ".resume/run-2/costs.csv"
-    costs.unlink()
+    timing = project.root / ".resume/run-2/timing.csv"
+    timing.write_text(TIMING.replace(",currency", "").replace(",EUR", ""))
     monkeypatch.chdir(project.root)
     main(["runs", "--json"])
     *_, experiment, _ = json.loads(capsys.readouterr().out)["runs"]
     main(["runs"])
-    costs.write_text(COSTS)
+    timing.write_text(TIMING)
     assert (experiment["money"], experiment["currency"]) == (0.2, None)
     assert re.search(r"^calm-oxen .* 0\.20$", capsys.readouterr().out, re.MULTILINE)
 

@@ -15,7 +15,7 @@ from typing import Any
 from tests.faults import trial
 from tests.faults.material import CONSUMERS, DEEP, STAGES, Quiet, without_times, written
 from tests.faults.table import Result
-from tokenmill.costs import TIMES
+from tokenmill.costs import TIMING
 
 HOSTILE: tuple[Any, ...] = (
     None,
@@ -238,7 +238,7 @@ def _judge(artefact: Path, consumer: str) -> str:
         "raw",
     ):
         return "other"  # what the user wants, and may change
-    if artefact.name in TIMES:
+    if artefact.name == TIMING:
         return "other"  # times are no results; where they are not known, the report is without them
     if consumer in STAGES or (
         artefact.name.endswith(HASHED) and consumer not in ("status", "doctor")

@@ -31,7 +31,7 @@ from tests.training.tiny import (
     train_params,
 )
 from tokenmill.core.errors import UserError
-from tokenmill.costs import COSTS, read_costs
+from tokenmill.costs import COSTS, CostRow
 from tokenmill.finetuning.chats import ChatSplit
 from tokenmill.finetuning.params import FinetuneParams, Method
 from tokenmill.finetuning.run import (
@@ -41,6 +41,7 @@ from tokenmill.finetuning.run import (
     tuning_job,
     with_base_text,
 )
+from tokenmill.formats.records import read_rows
 from tokenmill.formats.shards import totals
 from tokenmill.formats.token_file import Split
 from tokenmill.model.config import LoraParams, ModelParams
@@ -267,7 +268,7 @@ def test_costs_of_lora_are_without_gradients_of_what_stays(
     flops = {}
     for method in METHODS:
         tune(base, here / method, monkeypatch, method)
-        flops[method] = read_costs(here / method / COSTS)[-1].flops
+        flops[method] = read_rows(here / method / COSTS, CostRow)[-1].flops
     config = read_manifest(base / "model").model
     learning = trained_parameters(config, LoraParams.model_validate(SECTION["lora"]))
     fewer = flops_per_token(config, learning=learning) / flops_per_token(config)

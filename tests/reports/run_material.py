@@ -273,9 +273,9 @@ def write_timing(
     """Times of a run from the step `after` on: step s at s * s / 10 seconds, 1000 + s tokens a
     second, a cent a second."""
     rows = [
-        f"{s},{s * s / 10:.3f},{1000 + s},,{s * s / 1000 if money else ''}"
+        f"{s},{s * s / 10:.3f},{1000 + s},,{s * s / 1000 if money else ''},USD"
         for s in range(after + 5, epochs * PER_EPOCH + 1, 5)
     ]
     path = folder / f".resume/{fingerprint}/timing.csv"
     path.parent.mkdir(parents=True)
-    path.write_text("\n".join(["step,seconds,tokens_per_second,units,money", *rows, ""]))
+    path.write_text("\n".join(["step,seconds,tokens_per_second,units,money,currency", *rows, ""]))

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from tests.training.tiny import digest, run, train_params
-from tokenmill.costs import read_costs
-from tokenmill.formats.records import rounded
+from tokenmill.costs import COSTS, CostRow
+from tokenmill.formats.records import read_rows, rounded
 from tokenmill.model.manifest import TrainedWith, read_manifest
 from tokenmill.training.history import EpochRow, RunState, StepRow, ValidationRow, early_end
 from tokenmill.training.loop import ends_early
@@ -227,11 +227,11 @@ def test_a_run_ends_where_its_target_is_reached(here: Path, tokens: Path, said: 
     phrase = early_end(ended.manifest.train, ended.state.epochs, ended.state.steps[-1])
     assert phrase.startswith("at its target")
     assert phrase.endswith("after step 8 of 15")
-    assert [row.epoch for row in read_costs(here / "costs.csv")] == [1, 2]
+    assert [row.epoch for row in read_rows(here / COSTS, CostRow)] == [1, 2]
     first = digest(here / "ended")
     assert run(tokens, here / "ended", target_loss=target, **OFTEN).state == ended.state
     assert digest(here / "ended") == first
-    assert [row.epoch for row in read_costs(here / "costs.csv")] == [1, 2]
+    assert [row.epoch for row in read_rows(here / COSTS, CostRow)] == [1, 2]
     said.truncate(0)
     further = run(tokens, here / "further", **OFTEN)
     assert "continuing from step 8" in said.getvalue()

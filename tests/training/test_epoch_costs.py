@@ -6,7 +6,8 @@ import pytest
 
 from tests.training.tiny import CONTEXT, run
 from tokenmill.core.errors import UserError
-from tokenmill.costs import TIMING, read_costs, read_timing
+from tokenmill.costs import COSTS, TIMING, CostRow, read_timing
+from tokenmill.formats.records import read_rows
 from tokenmill.training.size import flops_per_token
 
 
@@ -25,7 +26,7 @@ def test_training_writes_what_each_epoch_costs(here: Path, tokens: Path):
         here / "model",
         runtime={"cost": {"price_per_hour": 3600.0, "units_per_hour": 7200.0}},
     )
-    costs = read_costs(here / "costs.csv")
+    costs = read_rows(here / COSTS, CostRow)
     assert [row.epoch for row in costs] == [1, 2]
     for row in costs:
         assert row.money == pytest.approx(row.seconds, abs=2e-3)

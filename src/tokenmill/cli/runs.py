@@ -405,24 +405,19 @@ def _changes(entry: Mapping[str, Any], base: Mapping[str, Any]) -> Iterator[str]
 def _times(entry: Mapping[str, Any], repo: "Repo", root: Path) -> dict[str, Any]:
     """The time and cost of all training up to the last step of the run, if this machine knows
     them."""
-    from tokenmill import costs as tables
+    from tokenmill.costs import are_whole, find_times, read_timing, spent
     from tokenmill.runs.dvc_lock import cached_manifest
 
     manifest = cached_manifest(repo, _model(entry))
     found = FINGERPRINT.fullmatch(str(manifest.get("fingerprint", "")))
     if found is None:
         return {}
-    run = found[0]
     steps = _whole(_metric(entry, "steps")) or 0
-    timing, costs = (
-        tables.find_times(root / paths.resume_root(), run, name) for name in tables.TIMES
-    )
-    rows = tables.read_timing(timing, steps=steps)
-    if not tables.are_whole(rows):
+    rows = read_timing(find_times(root / paths.resume_root(), found[0]), steps=steps)
+    if not are_whole(rows):
         return {}
     rate = statistics.median(row.tokens_per_second for row in rows)
-    currency = next((row.currency for row in tables.read_costs(costs, steps=steps)), None)
-    return asdict(tables.spent(rows)) | {"tokens_per_second": rate, "currency": currency}
+    return asdict(spent(rows)) | {"tokens_per_second": rate, "currency": rows[-1].currency}
 
 
 def _print(runs: "pd.DataFrame") -> None:
@@ -456,5 +451,5 @@ def _cells(known: Mapping[Any, Any]) -> tuple[str, ...]:
         f"{known['right']:.0%}" if "right" in known else "",
         duration(known["seconds"]) if "seconds" in known else "",
         f"{known['tokens_per_second']:,.0f}" if "tokens_per_second" in known else "",
-        money(known["money"], known.get("currency", "")) if "money" in known else "",
+        money(known["money"], known.get("currency")) if "money" in known else "",
     )

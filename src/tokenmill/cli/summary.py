@@ -58,11 +58,12 @@ def run(options: argparse.Namespace) -> None:
 
 def print_summary(*, as_json: bool = False) -> None:
     """Print the summary of the pipeline in the current folder."""
-    from tokenmill.costs import COSTS, find_times, publish_times, read_costs
-    from tokenmill.formats import metrics
+    from tokenmill.costs import epoch_costs, find_times, publish_times, read_timing
+    from tokenmill.formats.records import read_rows
     from tokenmill.model.manifest import read_manifest
     from tokenmill.runs.dvc_lock import read_own_evaluation
     from tokenmill.runs.under_way import unfinished
+    from tokenmill.training.history import EpochRow
 
     if run := unfinished(Path()):
         if as_json:
@@ -75,15 +76,16 @@ def print_summary(*, as_json: bool = False) -> None:
     ended = early_end_here(manifest.train)
     made += [("", f"training ended {ended}")] * bool(ended) + finetuned_lines(Path())
     evaluation = read_own_evaluation(Path())
-    run_times = paths.resume_root(), manifest.fingerprint
-    steps = metrics.read_metrics(metrics.TrainMetrics).steps
-    costs = read_costs(find_times(*run_times, COSTS), steps=steps)
+    ends = [row.step for row in read_rows(paths.HISTORY, EpochRow)]
+    table = find_times(paths.resume_root(), manifest.fingerprint)
+    timing = read_timing(table, steps=max(ends, default=0))
+    costs = epoch_costs(timing, ends)
     if as_json:
         print_record(_record(evaluation, costs, ended))
     else:
         _print_finished([*made, *cost_lines(costs)], evaluation)
     with contextlib.suppress(OSError):  # in a folder that is only to be read
-        publish_times(*run_times, paths.METRICS, steps=steps)
+        publish_times(paths.METRICS, timing, costs)
 
 
 def _print_finished(lines: list[tuple[str, str]], evaluation: "Evaluation") -> None:
@@ -315,10 +317,11 @@ def cost_lines(costs: "Sequence[CostRow]") -> list[tuple[str, str]]:
     if not costs:
         return []
     total = sum((row.cost for row in costs), start=NOTHING)
-    flops = sum(row.flops for row in costs)
+    flops = [row.flops for row in costs if row.flops is not None]
+    work = f" for {sum(flops):.3g} floating-point operations" if len(flops) == len(costs) else ""
     shares = [row.utilisation for row in costs if row.utilisation is not None]
     peak = f", {sum(shares) / len(shares):.0%} of the device's peak" if shares else ""
-    text = f"{amounts(total, costs[-1].currency)} for {flops:.3g} floating-point operations{peak}"
+    text = f"{amounts(total, costs[-1].currency)}{work}{peak}"
     epochs = [f"epoch {row.epoch}: {amounts(row.cost, row.currency)}" for row in costs]
     return [("training took", text), *(("", epoch) for epoch in epochs)]
 

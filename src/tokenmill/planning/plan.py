@@ -22,7 +22,7 @@ import torch
 
 from tokenmill.core import paths
 from tokenmill.core.errors import UserError
-from tokenmill.costs import TIMING, find_times, read_timing
+from tokenmill.costs import find_times, read_timing
 from tokenmill.formats.metrics import TokenizerMetrics, TokensMetrics, read_metrics
 from tokenmill.formats.mixture import mixes
 from tokenmill.formats.token_file import METADATA_FILE, TokenMetadata, read_metadata, too_short
@@ -398,7 +398,7 @@ def _last_training(root: Path, work: Workload) -> tuple[str, float, str] | None:
     if not (root / paths.MODEL / MANIFEST).exists():
         return None
     manifest = read_manifest(root / paths.MODEL)
-    timing = read_timing(find_times(paths.resume_root(), manifest.fingerprint, TIMING))
+    timing = read_timing(find_times(paths.resume_root(), manifest.fingerprint))
     trained = manifest.model
     if not timing:
         return None

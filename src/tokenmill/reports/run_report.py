@@ -8,11 +8,10 @@ import math
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 
-from tokenmill.costs import NOTHING, Cost, epoch_costs, read_timing
+from tokenmill.costs import NOTHING, Cost, CostRow, TimingRow
 from tokenmill.evaluation.benchmark_results import BenchmarksFile
 from tokenmill.evaluation.document_losses import Group, GroupLoss
 from tokenmill.evaluation.results import EpochResult, Evaluation
@@ -146,25 +145,25 @@ class EpochTime:
     """The cost of everything, including validation, checkpoints and repeated steps."""
 
 
-def epoch_times(timing: Path, ends: Sequence[int], work: Workload) -> dict[int, EpochTime]:
+def epoch_times(
+    timing: Sequence[TimingRow], costs: Sequence[CostRow], ends: Sequence[int], work: Workload
+) -> dict[int, EpochTime]:
     """The times of the epochs that a timing.csv covers completely, by epoch.
 
     Args:
-        timing: `.resume/<fingerprint>/timing.csv` of this very run, which exists where the model
-            was trained. The copy in metrics/ may belong to another run if the model came out of
-            DVC's cache.
+        timing: the rows of the run.
+        costs: what these epochs cost.
         ends: the last step of each epoch.
         work: the model, parameters and length of the text of the run.
     """
-    rows = read_timing(timing, steps=ends[-1])
-    if not rows:
-        return {}
     tokens_per_step = work.tokens_per_epoch / work.steps_per_epoch
     starts = [0, *ends]
     times = {}
-    for epoch in epoch_costs(rows, ends=ends, flops_per_step=0, peak=None, currency=""):
+    for epoch in costs:
         first, last = starts[epoch.epoch - 1], starts[epoch.epoch]
-        rate = statistics.median(row.tokens_per_second for row in rows if first < row.step <= last)
+        rate = statistics.median(
+            row.tokens_per_second for row in timing if first < row.step <= last
+        )
         times[epoch.epoch] = EpochTime(
             rate, tokens_per_step / rate if rate else math.inf, epoch.cost
         )
@@ -180,7 +179,8 @@ class RunRecord:
     steps: Sequence[StepRow]
     times: Mapping[int, EpochTime]
     """The times by epoch, without epochs of unknown times."""
-    currency: str
+    currency: str | None
+    """What their money is counted in."""
     clean: CleanReport
     tokens: TokenMetadata
     seen: Sequence[Seen]

@@ -15,7 +15,7 @@ from pydantic import BaseModel, Field
 
 from tokenmill.core import paths
 from tokenmill.core.errors import UserError
-from tokenmill.costs import TIMING, Cost, TimingRow, find_times, read_timing, spent
+from tokenmill.costs import Cost, TimingRow, find_times, read_timing, spent
 from tokenmill.formats.records import read_record
 from tokenmill.model.manifest import MANIFEST, WEIGHTS
 from tokenmill.training.history import StepRow, ValidationRow
@@ -142,9 +142,7 @@ class UnderWay:
     def _timing(self) -> list[TimingRow]:
         """The table of what the run's steps took."""
         with contextlib.suppress(UserError):  # a damaged table is reported elsewhere
-            return read_timing(
-                find_times(self.root / paths.resume_root(), self.run.fingerprint, TIMING)
-            )
+            return read_timing(find_times(self.root / paths.resume_root(), self.run.fingerprint))
         return []
 
     @property

@@ -46,7 +46,7 @@ from tokenmill.core.files import (
     write_text,
 )
 from tokenmill.core.params import Epochs
-from tokenmill.costs import TIMES
+from tokenmill.costs import TIMING
 from tokenmill.formats.records import adapter, read_record
 from tokenmill.formats.token_file import Sha256
 from tokenmill.model.config import ModelConfig
@@ -371,9 +371,8 @@ def prune_runs(root: Path, *, keep: int) -> None:
             if (folder / "lock").is_symlink():
                 continue
             with contextlib.suppress(Timeout), FileLock(folder / "lock", timeout=0):
-                for name in TIMES:
-                    if is_regular(folder / name):
-                        (folder / name).replace(root / f"{folder.name}.{name}")
+                if is_regular(folder / TIMING):
+                    (folder / TIMING).replace(root / f"{folder.name}.{TIMING}")
                 shutil.rmtree(folder)
 
 

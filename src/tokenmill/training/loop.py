@@ -35,6 +35,7 @@ from tokenmill.training.live import LiveFiles
 from tokenmill.training.optimizer import Optimizer, momentum_at
 from tokenmill.training.params import RuntimeParams
 from tokenmill.training.schedule import Workload
+from tokenmill.training.size import flops_per_token
 from tokenmill.training.step import Batch, MicroBatch, StepResult, batch_at, train_step
 from tokenmill.words.units import counted
 
@@ -68,7 +69,7 @@ class Training:
     """The steps that `state` does not count yet; their results are still on the device."""
 
 
-def train(run: Training, interrupt: Interrupt) -> None:
+def train(run: Training, interrupt: Interrupt, timing: Timing) -> None:
     """Train from where `run.state` is to the last step.
 
     Raises:
@@ -80,7 +81,6 @@ def train(run: Training, interrupt: Interrupt) -> None:
     first, end = state.step, ends_early(run) or work.steps
     every_steps = run.runtime.checkpoint.every_steps
     step_on = step_function(run)
-    timing = timing_of(run)
     flags = FlagSync(run.group)
     run.model.train()
     with interrupt, run.saver.active():
@@ -119,15 +119,23 @@ def train(run: Training, interrupt: Interrupt) -> None:
     flags.wait()
 
 
-def timing_of(run: Training) -> Timing:
-    """The table of the run's times, which the main process writes."""
-    state = run.state
+def timing_of(run: Training, peak_flops: float | None) -> Timing:
+    """The table of the run's times, which the main process writes.
+
+    Args:
+        run: the run, whose clock starts now.
+        peak_flops: the operations per second of one device at its peak; None if not known.
+    """
+    state, work = run.state, run.work
+    per_token = flops_per_token(work.config, learning=work.learning)
     return Timing(
         run.store.folder if run.group.is_main else None,
         step=state.step,
         logged=state.steps[-1].step if state.steps else 0,
         tokens=state.tokens,
         prices=run.runtime.cost,
+        step_flops=work.tokens_per_epoch / work.steps_per_epoch * per_token,
+        peak_flops=peak_flops and peak_flops * run.group.size,
     )
 
 

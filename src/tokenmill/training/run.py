@@ -13,7 +13,7 @@ import torch
 from tokenmill.core.errors import UserError
 from tokenmill.core.files import write_json
 from tokenmill.core.paths import HISTORY, STEPS, TRAIN_METRICS, damaged, resume_root
-from tokenmill.costs import COSTS, TIMING, epoch_costs, publish_times, read_timing, write_costs
+from tokenmill.costs import TIMING, epoch_costs, publish_times, read_timing
 from tokenmill.display import TrainingDisplay
 from tokenmill.formats.mixture import seen_in_words
 from tokenmill.formats.records import write_rows
@@ -34,14 +34,13 @@ from tokenmill.training.history import EpochRow, RunState, StepRow, train_metric
 from tokenmill.training.job import Data, Job
 from tokenmill.training.launch import Interrupt
 from tokenmill.training.live import LiveFiles
-from tokenmill.training.loop import Training, train
+from tokenmill.training.loop import Training, timing_of, train
 from tokenmill.training.memory import FittingMicroBatch
 from tokenmill.training.mirror import Mirror, mirrored
 from tokenmill.training.optimizer import Optimizer
 from tokenmill.training.params import OPTIMIZERS, RuntimeParams, TrainParams
 from tokenmill.training.resume import best_checkpoint, fill_from_previous, find_checkpoint
 from tokenmill.training.schedule import Workload
-from tokenmill.training.size import flops_per_token
 from tokenmill.words.units import counted
 
 PLACES = {
@@ -93,12 +92,13 @@ def run_job(
     live: Path | None = None,
     peak_flops: Callable[[torch.device], float | None] = lambda _: None,
 ) -> Outcome | None:
-    """Train to `train.epochs`; write the folder `output`, and TIMES into the folder `times`.
+    """Train to `train.epochs`; write the folder `output`, and the tables of times and costs into
+    the folder `times`.
 
     Args:
         live: a folder for files that show how the run goes while it is on; see `LiveFiles`.
         peak_flops: gives the floating-point operations per second of a device for the table of
-            costs; None if they are not known.
+            times; None if they are not known.
 
     Returns:
         None in all processes of a group but the main one.
@@ -137,12 +137,12 @@ def run_job(
                     live=files,
                     mirror=mirror,
                 )
-                train(training, interrupt)
+                train(training, interrupt, timing_of(training, peak_flops(setup.compute.device)))
                 files.close(finished=True)
             if not group.is_main:
                 return None
             manifest = export(job, training, output, display.say)
-            write_times(training, times, peak=peak_flops(setup.compute.device))
+            write_times(training, times)
     prune_runs(resume_root(), keep=runtime.checkpoint.keep_runs)
     return Outcome(manifest, training.state)
 
@@ -322,22 +322,11 @@ def export(job: Job, training: Training, output: Path, say: Callable[[str], None
     return manifest
 
 
-def write_times(training: Training, times: Path, *, peak: float | None) -> None:
-    """Write what every epoch cost, beside the checkpoints, and copy the tables of times to the
-    folder `times`."""
-    work = training.work
-    operations = flops_per_token(work.config, learning=work.learning)
-    folder = training.store.folder
+def write_times(training: Training, times: Path) -> None:
+    """Write the times of the run and what every epoch cost to the folder `times`."""
     ends = [row.step for row in training.state.epochs]
-    costs = epoch_costs(
-        read_timing(folder / TIMING, steps=ends[-1]),
-        ends=ends,
-        flops_per_step=work.tokens_per_epoch / work.steps_per_epoch * operations,
-        peak=peak * training.group.size if peak else None,
-        currency=training.runtime.cost.currency,
-    )
-    write_costs(folder / COSTS, costs)
-    publish_times(resume_root(), folder.name, times, steps=ends[-1])
+    timing = read_timing(training.store.folder / TIMING, steps=ends[-1])
+    publish_times(times, timing, epoch_costs(timing, ends))
 
 
 def run_summary(work: Workload, setup: Setup, parameters: int) -> list[tuple[str, str]]:

@@ -94,14 +94,15 @@ def duration(seconds: float) -> str:
     return f"{hours:.1f} h" if hours < 10_000 else f"{hours / (24 * 365):.3g} years"
 
 
-def money(amount: float, currency: str) -> str:
-    """An amount of money; only nothing is written as 0.00.
+def money(amount: float, currency: str | None) -> str:
+    """An amount of money; only nothing is written as 0.00. The currency may be unknown.
 
     Example:
         >>> money(1234.5, "EUR"), money(0.0038, "EUR"), money(0, "EUR")
         ('1,234.50 EUR', '<0.01 EUR', '0.00 EUR')
     """
-    return f"<0.01 {currency}" if 0 < amount < 0.005 else f"{amount:,.2f} {currency}"
+    number = "<0.01" if 0 < amount < 0.005 else f"{amount:,.2f}"
+    return f"{number} {currency or ''}".rstrip()
 
 
 def fixed(value: float) -> str:
