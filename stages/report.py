@@ -28,7 +28,7 @@ from tokenmill.formats.token_file import read_metadata
 from tokenmill.model.manifest import MANIFEST, Manifest, read_manifest
 from tokenmill.reports.page import render
 from tokenmill.reports.run_report import RunRecord, epoch_times, render_run_report
-from tokenmill.runs.dvc_lock import read_own_evaluation
+from tokenmill.runs.consistency import read_own_evaluation
 from tokenmill.runs.epoch_refs import write_epoch_refs
 from tokenmill.training.history import EpochRow, StepRow, ValidationRow, train_metrics
 from tokenmill.training.params import TrainParams

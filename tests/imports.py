@@ -34,7 +34,7 @@ LAYERS = (
     ("words", "languages", "normalize", "executor", "byte_code"),
     ("process",),
     ("costs", "git"),
-    ("stage", "inputs"),
+    ("stage", "inputs", "dvc_lock"),
     ("display",),
     ("sample", "data", "tokens", "model"),
     ("training", "evaluation"),

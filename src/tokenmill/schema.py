@@ -11,6 +11,7 @@ import os
 import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from tokenmill import git
 from tokenmill.core.errors import UserError
@@ -26,6 +27,7 @@ from tokenmill.core.params import (
 )
 from tokenmill.core.paths import PACKED, SAMPLE, TOKENS
 from tokenmill.data.params import CleanParams, DataParams
+from tokenmill.dvc_lock import Lock
 from tokenmill.evaluation.benchmark_items import (
     BenchmarksParams,
     benchmark_file,
@@ -171,27 +173,25 @@ def expected_vocabulary(params: AllParams, root: Path) -> int:
 def made_tokens(params: AllParams, root: Path) -> bool:
     """Whether dvc.lock of the project in `root` has these parameters for everything that makes
     tokens."""
-    values = params.model_dump()
-    values |= dict(dotted(values))
     try:
-        stages = read_yaml(root / "dvc.lock", ["stages"])["stages"]
-        deps = [dep["path"] for name in BEFORE_TRAINING for dep in stages[name]["deps"]]
-        read = {_whole(path, root) for path in deps}
-        named = {params.data.raw, params.model.start_from}
-        return {_whole(path, root) for path in named} <= read and all(
-            stages[stage]["params"][PARAMS_FILE.name][name] == values[name]
-            for stage, names in BEFORE_TRAINING.items()
-            for name in names
-        )
-    # Not all of these stages have run, or the file is damaged
-    except (UserError, LookupError, TypeError):
+        lock = Lock.read(root)
+    except UserError:  # it is damaged
         return False
+    values = dict(dotted(params.model_dump()))
+    read = {"clean": params.data.raw, "tokenizer": params.model.start_from}
+    return all(
+        os.path.realpath(root / path) in lock.read_paths(stage, root)
+        for stage, path in read.items()
+    ) and all(
+        lock.params.get(stage) == _in_sections(values, names)
+        for stage, names in BEFORE_TRAINING.items()
+    )
 
 
-def _whole(path: str, root: Path) -> Path:
-    """A path in dvc.lock or params.yaml, to be compared: DVC shortens one that is in the
-    project."""
-    return (root / path).resolve()
+def _in_sections(values: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any]:
+    """The values whose dotted names are among these, or are of these sections."""
+    sections = tuple(f"{name}." for name in names)
+    return {name: value for name, value in values.items() if f"{name}.".startswith(sections)}
 
 
 def refuse_missing_text(params: AllParams) -> None:
@@ -328,14 +328,11 @@ def _is_same_text(params: AllParams, root: Path) -> bool:
     the raw text."""
     if not made_tokens(params, root):
         return False
-    path = _whole(params.data.raw, root)
-    try:
-        deps = read_yaml(root / "dvc.lock", ["stages"])["stages"]["clean"]["deps"]
-        size = next(dep["size"] for dep in deps if _whole(dep["path"], root) == path)
-        raw = raw_text(params.data.raw, root)
-        if isinstance(raw, Objects):
+    size = Lock.read(root).read_paths("clean", root)[os.path.realpath(root / params.data.raw)]
+    raw = raw_text(params.data.raw, root)
+    if isinstance(raw, Objects):
+        try:
             return size == sum(size for size, _ in raw.versions.values())
-    # The file is damaged, or the server cannot be asked
-    except (UserError, LookupError, TypeError, StopIteration):
-        return False
+        except UserError:  # the server cannot be asked
+            return False
     return size == sum(file.stat().st_size for file in [raw, *raw.rglob("*")] if file.is_file())

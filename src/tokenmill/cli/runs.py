@@ -258,7 +258,7 @@ def of_own_model(entry: dict[str, Any], root: Path) -> dict[str, Any]:
     """An entry of DVC with the model that `train` wrote last, where DVC shows what a later stage
     read, and without what was measured of another one: of a model of another text, or trained with
     other parameters than the entry's."""
-    from tokenmill.runs.dvc_lock import Lock
+    from tokenmill.dvc_lock import Lock
 
     rev = None if entry["rev"] == "workspace" else entry["rev"]
     try:
@@ -291,7 +291,7 @@ def _shown(value: Any) -> float | str:
 def _as_trained(entry: dict[str, Any], repo: "Repo") -> dict[str, Any]:
     """An entry without what was measured, if its model was trained with other parameters than the
     entry's, as its manifest says."""
-    from tokenmill.runs.dvc_lock import cached_manifest, false_parameters
+    from tokenmill.runs.consistency import cached_manifest, false_parameters
 
     recorded = {name: None if value == "None" else value for name, value in entry.items()}
     is_false = false_parameters(cached_manifest(repo, _model(entry)), recorded)
@@ -406,7 +406,7 @@ def _times(entry: Mapping[str, Any], repo: "Repo", root: Path) -> dict[str, Any]
     """The time and cost of all training up to the last step of the run, if this machine knows
     them."""
     from tokenmill.costs import are_whole, find_times, read_timing, spent
-    from tokenmill.runs.dvc_lock import cached_manifest
+    from tokenmill.runs.consistency import cached_manifest
 
     manifest = cached_manifest(repo, _model(entry))
     found = FINGERPRINT.fullmatch(str(manifest.get("fingerprint", "")))

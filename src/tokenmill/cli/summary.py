@@ -61,7 +61,7 @@ def print_summary(*, as_json: bool = False) -> None:
     from tokenmill.costs import epoch_costs, find_times, publish_times, read_timing
     from tokenmill.formats.records import read_rows
     from tokenmill.model.manifest import read_manifest
-    from tokenmill.runs.dvc_lock import read_own_evaluation
+    from tokenmill.runs.consistency import read_own_evaluation
     from tokenmill.runs.under_way import unfinished
     from tokenmill.training.history import EpochRow
 
@@ -275,7 +275,7 @@ def finetuned_lines(root: Path) -> list[tuple[str, str]]:
 def _finetuned_by(root: Path) -> str | None:
     """The method of the finished fine-tuning of the model that params.yaml asks for, if there is
     one."""
-    from tokenmill.runs.dvc_lock import Lock
+    from tokenmill.dvc_lock import Lock
 
     methods = _params(root).finetune.methods
     return methods[0] if methods and Lock.read(root).is_finetuned(methods[0], root) else None

@@ -39,7 +39,8 @@ from tokenmill.doctor.environment import (
     unmerged,
     warning,
 )
-from tokenmill.runs.dvc_lock import TRAIN_AGAIN, Lock, falsely_recorded, own_manifest
+from tokenmill.dvc_lock import Lock
+from tokenmill.runs.consistency import TRAIN_AGAIN, falsely_recorded, own_manifest
 from tokenmill.runs.under_way import unfinished
 
 REMOTE_TIMEOUT = 10.0

@@ -32,8 +32,8 @@ from tokenmill.core.files import open_regular
 from tokenmill.display import Progress
 from tokenmill.doctor.dvc import REMOTE_TIMEOUT, with_timeout
 from tokenmill.doctor.environment import Finding, Project, check_running, ok, problem, warning
+from tokenmill.dvc_lock import listed
 from tokenmill.executor import ThreadExecutor
-from tokenmill.runs.dvc_lock import listed
 from tokenmill.words.units import size
 
 BLOCK = 1 << 20

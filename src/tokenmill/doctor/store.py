@@ -14,11 +14,11 @@ from tokenmill import git
 from tokenmill.core import paths
 from tokenmill.core.errors import UserError
 from tokenmill.core.params import Section, load
+from tokenmill.dvc_lock import LOCK, Lock, listed
 from tokenmill.executor import ExecutorParams
 from tokenmill.formats.records import read_record
 from tokenmill.formats.store import MANIFEST, Manifest, Store, object_name
 from tokenmill.formats.token_file import METADATA_FILE, TokenMetadata
-from tokenmill.runs.dvc_lock import LOCK, Lock, listed
 
 FOLDERS = {paths.CLEAN: 1, paths.PACKED: 2}
 """The folders that hold a manifest if their shards are in a store, and the number of files in each

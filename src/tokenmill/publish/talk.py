@@ -18,7 +18,7 @@ from tokenmill.core.files import read_bytes
 from tokenmill.evaluation.results import Evaluation, Question
 from tokenmill.formats.chat import SHOWN
 from tokenmill.publish.parts import as_json
-from tokenmill.runs.dvc_lock import read_own_evaluation
+from tokenmill.runs.consistency import read_own_evaluation
 
 PAGE = Path(__file__).with_name("page")
 WORKER = ("tokenizer.js", "cleaning.js", "model.js", "writing.js", "worker.js")

@@ -15,18 +15,13 @@ from tokenmill.core import paths
 from tokenmill.core.errors import UserError
 from tokenmill.core.params import PARAMS_FILE, read_yaml
 from tokenmill.display import note
+from tokenmill.dvc_lock import LOCK, Lock
 from tokenmill.evaluation.results import Answer, EpochResult, Evaluation, Question
 from tokenmill.formats.metrics import TrainMetrics, read_metrics
 from tokenmill.formats.records import read_rows
 from tokenmill.reports.answers import PromptAnswers, compare_answers
 from tokenmill.reports.page import settings
-from tokenmill.runs.dvc_lock import (
-    LOCK,
-    TRAIN_AGAIN,
-    Lock,
-    falsely_recorded,
-    read_own_evaluation,
-)
+from tokenmill.runs.consistency import TRAIN_AGAIN, falsely_recorded, read_own_evaluation
 from tokenmill.runs.epoch_refs import EPOCH
 from tokenmill.runs.find import Revision, chosen_epoch
 from tokenmill.runs.under_way import unfinished

@@ -32,6 +32,7 @@ from tokenmill.core import paths
 from tokenmill.core.errors import UserError
 from tokenmill.core.files import read_bytes, sha256_of, write_directory, write_json, write_text
 from tokenmill.display import note
+from tokenmill.dvc_lock import LOCK, Lock
 from tokenmill.evaluation.results import Evaluation, read_evaluation
 from tokenmill.formats.chat import TURN_END, TURN_TOKENS, chat_prompt, spelled
 from tokenmill.formats.metrics import CleanReport, read_clean_report
@@ -42,7 +43,6 @@ from tokenmill.model.huggingface import hf_config, hf_name
 from tokenmill.model.manifest import CONFIG, MANIFEST, WEIGHTS, Manifest, read_config, read_manifest
 from tokenmill.reports.page import flat, render
 from tokenmill.runs.chat_template import chat_template
-from tokenmill.runs.dvc_lock import LOCK, Lock
 from tokenmill.runs.find import FoundModel, Revision
 from tokenmill.runs.model_code import code_names, names_of_code, write_code
 from tokenmill.runs.writer import load_pair

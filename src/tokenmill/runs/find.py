@@ -26,9 +26,10 @@ from tokenmill.core.files import (
     write_json,
 )
 from tokenmill.display import note
+from tokenmill.dvc_lock import Lock
 from tokenmill.formats.records import parse_record, parse_rows, read_record
 from tokenmill.model.manifest import CONFIG, MANIFEST, WEIGHTS, read_manifest
-from tokenmill.runs.dvc_lock import Lock, cached_manifest
+from tokenmill.runs.consistency import cached_manifest
 from tokenmill.runs.epoch_refs import EPOCH
 from tokenmill.runs.under_way import is_finished, under_way, unfinished
 from tokenmill.training.history import EpochRow

@@ -5,12 +5,11 @@ from typing import Any
 
 import pytest
 
-from tests.reports.run_material import evaluation
 from tests.runs.locks import write_lock
 from tokenmill import git
 from tokenmill.core.errors import UserError
 from tokenmill.core.files import write_json
-from tokenmill.runs.dvc_lock import Lock, false_parameters, listed, read_own_evaluation
+from tokenmill.dvc_lock import Lock, listed
 
 
 @pytest.mark.parametrize(
@@ -37,7 +36,7 @@ def test_a_result_of_an_earlier_output_is_known(
 def test_a_lock_without_stages_records_nothing(tmp_path: Path):
     """DVC takes it for one."""
     (tmp_path / "dvc.lock").write_text("schema: '2.0'\n")
-    assert Lock.read(tmp_path) == Lock({}, {}, {}, {})
+    assert Lock.read(tmp_path) == Lock()
 
 
 def test_a_merge_in_it_is_named_with_its_line():
@@ -86,57 +85,3 @@ def test_what_is_not_recorded_counts_as_the_same(stages: str | None, tmp_path: P
         (tmp_path / "dvc.lock").write_text(f"stages: {stages}\n")
     assert Lock.read(tmp_path).is_evaluated
     assert Lock.read(tmp_path).is_of_text
-
-
-def test_the_evaluation_must_be_that_of_the_model(tmp_path: Path):
-    write_json(tmp_path / "reports/evaluation.json", evaluation(2).model_dump())
-    write_lock(tmp_path)
-    assert read_own_evaluation(tmp_path) == evaluation(2)
-    write_lock(tmp_path, evaluated="earlier")
-    with pytest.raises(UserError, match=r"evaluation\.json .*another model.*`dvc repro`"):
-        read_own_evaluation(tmp_path)
-
-
-def test_the_model_must_be_that_of_the_text(tmp_path: Path):
-    write_json(tmp_path / "reports/evaluation.json", evaluation(2).model_dump())
-    write_lock(tmp_path, trained="earlier")
-    with pytest.raises(UserError, match=r"models/gpt .*another text.*data/clean.*`dvc repro`"):
-        read_own_evaluation(tmp_path)
-
-
-@pytest.mark.parametrize(
-    ("manifest", "false"),
-    [
-        ({}, []),
-        ({"model": {"vocab_size": 400}, "train": {"epochs": 2, "target_loss": None}}, []),
-        ({"train": {"epochs": 1, "target_loss": 2.5}}, ["train.epochs", "train.target_loss"]),
-    ],
-)
-def test_the_model_must_be_that_of_the_parameters(
-    manifest: dict[str, Any], false: list[str], tmp_path: Path
-):
-    """As they are not after `dvc exp save` of a change that no stage has run."""
-    write_json(tmp_path / "reports/evaluation.json", evaluation(2).model_dump())
-    write_json(tmp_path / "models/gpt/manifest.json", manifest)
-    write_lock(tmp_path)
-    recorded = Lock.read(tmp_path).trained_with
-    assert false_parameters(manifest, recorded) == false
-    assert not false_parameters(manifest, dict.fromkeys(recorded, "auto"))
-    if not false:
-        assert read_own_evaluation(tmp_path) == evaluation(2)
-        return
-    with pytest.raises(UserError, match=r"models/gpt .*train\.epochs.*dvc\.lock.*`dvc repro -sf"):
-        read_own_evaluation(tmp_path)
-
-
-def test_the_evaluation_must_be_that_of_the_metrics(tmp_path: Path):
-    """Git brings the metrics of another revision, and DVC the evaluation only when it is asked."""
-    write_json(tmp_path / "reports/evaluation.json", evaluation(2).model_dump())
-    measured = evaluation(2).metrics(evaluation(2).epochs[-1])
-    of_an_older_version = {"bits_per_byte": measured["bits_per_byte"], "renamed since": 1.0}
-    for known in (measured, of_an_older_version):
-        write_json(tmp_path / "metrics/eval.json", known)
-        assert read_own_evaluation(tmp_path) == evaluation(2)
-    write_json(tmp_path / "metrics/eval.json", measured | {"bits_per_byte": 1.0})
-    with pytest.raises(UserError, match=r"evaluation\.json .*metrics/eval\.json.*`dvc checkout`"):
-        read_own_evaluation(tmp_path)

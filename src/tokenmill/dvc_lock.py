@@ -1,20 +1,15 @@
-"""What dvc.lock records, and whether the evaluation that lies beside a model is of that model.
+"""What dvc.lock records, and DVC's lists of folders in its cache.
 
-`dvc repro train`, or a run that stops after any stage, leaves the results of later stages as they
-were. They are of an earlier model or text then, and dvc.lock says so: a stage's dependency has
-another hash than the output that it was. All who show such results together ask here.
-
-`dvc exp save` and `dvc commit` run no stage: they record what lies here with the parameters that
-stand in params.yaml then. What the model was trained with, its manifest says.
+A stage's dependency may have another hash than the output that it was: `dvc repro train`, or a run
+that stops after any stage, leaves the results of later stages as they were.
 """
 
-import contextlib
 import hashlib
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 from pydantic import BaseModel, Field
 
@@ -23,12 +18,7 @@ from tokenmill.core import paths
 from tokenmill.core.errors import UserError
 from tokenmill.core.files import read_bytes
 from tokenmill.core.params import PARAMS_FILE, dotted, parse_yaml
-from tokenmill.evaluation.results import Evaluation, read_evaluation
 from tokenmill.formats.records import read_record
-from tokenmill.model.manifest import MANIFEST
-
-if TYPE_CHECKING:
-    from dvc.repo import Repo
 
 LOCK = Path("dvc.lock")
 
@@ -44,30 +34,28 @@ and the stage that writes that."""
 TO_THE_MODEL = ("clean", "tokenizer", "tokenize", "train")
 """The stages with parameters between the raw text and a model."""
 
-TRAIN_AGAIN = "dvc repro -sf train && dvc repro"
-"""The command that trains the model that params.yaml asks for, whatever dvc.lock says."""
-
 
 @dataclass(frozen=True)
 class Lock:
     """What a dvc.lock records."""
 
-    written: Mapping[tuple[str, str], str | None]
+    written: Mapping[tuple[str, str], str | None] = field(default_factory=dict)
     """The hash of every output, by the name of its stage and its path."""
-    read_by: Mapping[tuple[str, str], str | None]
+    read_by: Mapping[tuple[str, str], str | None] = field(default_factory=dict)
     """The hash of what a stage read when it ran last, by its name and the path."""
-    files: Mapping[str, int]
+    sizes: Mapping[tuple[str, str], int | None] = field(default_factory=dict)
+    """The size in bytes of what a stage read, by its name and the path."""
+    files: Mapping[str, int] = field(default_factory=dict)
     """The number of files in every output that is a folder, by its path."""
-    trained_with: Mapping[str, Any]
-    """The parameters with which the stages from the text to the model ran last, by their dotted
-    names."""
+    params: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    """The parameters with which each stage ran last, by their dotted names."""
 
     @classmethod
     def read(cls, root: Path, rev: str | None = None) -> "Lock":
         """Read the file in the workspace of `root` or at a revision. Without it nothing is
         recorded."""
         data = _content(root, LOCK, rev)
-        return cls.parse(data, root / LOCK) if data else cls({}, {}, {}, {})
+        return cls.parse(data, root / LOCK) if data else cls()
 
     @classmethod
     def parse(cls, data: bytes, source: object) -> "Lock":
@@ -79,15 +67,15 @@ class Lock:
                 [(name, each) for name, stage in stages.items() for each in stage.get(kind) or []]
                 for kind in ("outs", "deps")
             )
-            sections = [
-                stages.get(name, {}).get("params", {}).get(PARAMS_FILE.name) or {}
-                for name in TO_THE_MODEL
-            ]
             return cls(
                 {(name, each["path"]): each.get("md5") for name, each in outs},
                 {(name, each["path"]): each.get("md5") for name, each in deps},
+                {(name, each["path"]): each.get("size") for name, each in deps},
                 {each["path"]: each["nfiles"] for _, each in outs if "nfiles" in each},
-                {name: value for section in sections for name, value in dotted(section)},
+                {
+                    name: dict(dotted(stage.get("params", {}).get(PARAMS_FILE.name) or {}))
+                    for name, stage in stages.items()
+                },
             )
         except (LookupError, AttributeError, TypeError):
             raise UserError(
@@ -98,6 +86,13 @@ class Lock:
     def outputs(self) -> dict[str, str | None]:
         """The hash of every output, by its path."""
         return {path: md5 for (_, path), md5 in self.written.items()}
+
+    @property
+    def trained_with(self) -> dict[str, Any]:
+        """The parameters with which the stages from the text to the model ran last, by their dotted
+        names."""
+        known = [self.params.get(stage, {}) for stage in TO_THE_MODEL]
+        return {name: value for params in known for name, value in params.items()}
 
     def has_read(self, reader: str, output: Path, writer: str) -> bool:
         """Whether a stage has not written its output anew since another one read it. What is not
@@ -119,8 +114,17 @@ class Lock:
     def is_of_raw(self, raw: str, root: Path) -> bool:
         """Whether `clean` ran last on what `data.raw` names in the project at `root`. What is not
         recorded counts so."""
-        read = {os.path.realpath(root / path) for stage, path in self.read_by if stage == "clean"}
+        read = self.read_paths("clean", root)
         return not read or os.path.realpath(root / raw) in read
+
+    def read_paths(self, reader: str, root: Path) -> dict[str, int | None]:
+        """The size of what a stage of the project at `root` read, by the real path. DVC shortens a
+        path that is in the project."""
+        return {
+            os.path.realpath(root / path): size
+            for (stage, path), size in self.sizes.items()
+            if stage == reader
+        }
 
     def is_finetuned(self, method: str, root: Path, rev: str | None = None) -> bool:
         """Whether the metrics of fine-tuning, in the workspace of `root` or at a revision, are of a
@@ -154,36 +158,6 @@ def _md5(content: bytes) -> str:
     return hashlib.md5(content, usedforsecurity=False).hexdigest()
 
 
-def false_parameters(manifest: Mapping[str, Any], recorded: Mapping[str, Any]) -> list[str]:
-    """The dotted names of recorded parameters in the sections `model` and `train` that have other
-    values in the manifest of the model. A recorded `auto` is none of them: training has replaced
-    it."""
-    said = {section: manifest.get(section) or {} for section in ("model", "train")}
-    return [
-        name
-        for name, value in dotted(said)
-        if name in recorded and recorded[name] not in (value, "auto")
-    ]
-
-
-def falsely_recorded(manifest: Mapping[str, Any], lock: Lock) -> str:
-    """A phrase about the parameters with which a model was not trained, by its manifest, although
-    dvc.lock says so; empty if there are none."""
-    names = false_parameters(manifest, lock.trained_with)
-    if not names:
-        return ""
-    return (
-        f"{paths.MODEL} was trained with another {', '.join(names)} than {LOCK} says, as after "
-        "`dvc exp save` or `dvc commit`, which run nothing"
-    )
-
-
-def own_manifest(root: Path) -> dict[str, Any]:
-    """The manifest of the model in the project at `root`, unchecked; empty without a model."""
-    file = root / paths.MODEL / MANIFEST
-    return read_record(file, dict[str, Any]) if file.exists() else {}
-
-
 class _Listed(BaseModel):
     """A file in DVC's list of a folder."""
 
@@ -201,46 +175,3 @@ def listed(path: Path, *, way_out: str = paths.DEEP) -> dict[str, str]:
     """
     files = read_record(path, list[_Listed], way_out=way_out)
     return {file.relpath: file.md5 for file in files if file.md5}
-
-
-def cached_manifest(repo: "Repo", model: str) -> dict[str, Any]:
-    """The manifest of the model with this hash, unchecked; empty if DVC's cache does not have
-    it."""
-    cached = repo.cache.local.oid_to_path
-    with contextlib.suppress(OSError, UserError, KeyError):
-        return read_record(Path(cached(listed(Path(cached(model)))[MANIFEST])), dict[str, Any])
-    return {}
-
-
-def read_own_evaluation(root: Path) -> Evaluation:
-    """The evaluation in the project at `root`, which must be that of its text, its model and its
-    metrics, and the model that of the recorded parameters.
-
-    Raises:
-        UserError: it is of another text, model or run, missing or damaged.
-    """
-    path = root / paths.EVALUATION
-    lock = Lock.read(root)
-    if not lock.is_evaluated:
-        raise UserError(
-            f"{path} is of another model than {root / paths.MODEL}; `dvc repro` evaluates this one."
-        )
-    if not lock.is_of_text:
-        raise UserError(
-            f"{root / paths.MODEL} was trained on another text than {root / paths.CLEAN}, or with "
-            f"another tokenizer than {root / paths.TOKENIZER.parent}; `dvc repro` trains on these."
-        )
-    evaluation = read_evaluation(path)
-    metrics = root / paths.METRICS / "eval.json"
-    known = read_record(metrics, dict[str, float]) if metrics.exists() else {}
-    measured = evaluation.metrics(evaluation.epochs[-1])
-    # Another version of this project may have had other metrics
-    if any(known[name] != measured[name] for name in known.keys() & measured.keys()):
-        raise UserError(
-            f"{path} is of another run than {metrics}, as after `git switch` or `git stash`; "
-            "`dvc checkout` brings the one that dvc.lock records; if that is here, `dvc repro` "
-            "makes the metrics of params.yaml."
-        )
-    if phrase := falsely_recorded(own_manifest(root), lock):
-        raise UserError(f"{phrase}; `{TRAIN_AGAIN}` trains it again.")
-    return evaluation
