@@ -5,6 +5,7 @@ from the cache.
 """
 
 from pathlib import Path
+from typing import Any
 
 from tokenmill.core import paths
 from tokenmill.core.errors import UserError
@@ -12,10 +13,10 @@ from tokenmill.core.files import write_text
 from tokenmill.core.params import PARAMS_FILE
 from tokenmill.costs import epoch_costs, find_times, publish_times, read_timing
 from tokenmill.display import say
-from tokenmill.evaluation.benchmark_results import BenchmarksFile, read_benchmarks
+from tokenmill.evaluation.benchmark_results import BenchmarksFile
 from tokenmill.evaluation.document_losses import GROUPS, GroupLoss, loss_by
 from tokenmill.evaluation.results import Evaluation
-from tokenmill.evaluation.trace import Traces, read_traces
+from tokenmill.evaluation.trace import Traces, TracesFile
 from tokenmill.formats.metrics import (
     FILES,
     DataMetrics,
@@ -23,7 +24,7 @@ from tokenmill.formats.metrics import (
     read_clean_report,
     read_metrics,
 )
-from tokenmill.formats.records import checked, read_rows
+from tokenmill.formats.records import checked, read_record, read_rows
 from tokenmill.formats.token_file import read_metadata
 from tokenmill.model.manifest import MANIFEST, Manifest, read_manifest
 from tokenmill.reports.page import render
@@ -38,45 +39,38 @@ from tokenmill.training.schedule import Workload
 def main() -> None:
     """Write reports/{index.html,samples.md} and refs/epoch-N from the model and the results of all
     stages."""
-    data = {  # the same for every epoch
-        file.name: read_metrics(form).model_dump(exclude_unset=True)
-        for form, file in FILES.items()
-        if form is not TrainMetrics
-    }
     manifest = read_manifest(paths.MODEL)
     evaluation = read_own_evaluation(Path())  # as `dvc repro -sf report` runs no stage before
     history = read_rows(paths.HISTORY, EpochRow)
     steps = read_rows(paths.STEPS, StepRow)
-    if not len(evaluation.epochs) == len(history) == manifest.epochs:
-        raise UserError(
-            f"{paths.EVALUATION} has {len(evaluation.epochs)} epochs, {paths.HISTORY} "
-            f"{len(history)}, {paths.MODEL} {manifest.epochs}; "
-            f"{paths.way_out(paths.MODEL)}."
-        )
-    if not steps or steps[-1].step != history[-1].step:
-        raise UserError(
-            f"{paths.STEPS} ends before step {history[-1].step:,} of {paths.HISTORY}; "
-            f"{paths.way_out(paths.STEPS)}."
-        )
+    traces = read_record(paths.TRACES, TracesFile).traces
+    benchmarks = read_record(paths.BENCHMARK_RESULTS, BenchmarksFile)
+    epochs = [
+        (paths.EVALUATION, len(evaluation.epochs)),
+        (paths.HISTORY, len(history)),
+        (paths.MODEL, manifest.epochs),
+        *((paths.BENCHMARK_RESULTS, len(result.epochs)) for result in benchmarks.results),
+    ]
+    _refuse_unequal("epochs", epochs)
+    last = steps[-1].step if steps else 0
+    _refuse_unequal("steps", [(paths.HISTORY, history[-1].step), (paths.STEPS, last)])
+    if traces:
+        asked = [(paths.EVALUATION, evaluation.questions), (paths.TRACES, traces.prompts)]
+        _refuse_unequal("prompts", [(path, len(prompts)) for path, prompts in asked])
     write_text(paths.SAMPLES, render("samples.md", evaluation=evaluation))
-    traces = _traces(evaluation)
-    benchmarks = _benchmarks(manifest)
     record = _record(manifest, evaluation, traces, history, steps, benchmarks=benchmarks)
     write_text(paths.RUN_REPORT, render_run_report(record))
-    epochs = [
-        data
-        | {
-            "train.json": train_metrics(row, parameters=manifest.parameters),
-            "eval.json": evaluation.metrics(result),
-            "benchmarks.json": benchmarks.metrics(result.epoch),
-        }
-        for row, result in zip(history, evaluation.epochs, strict=True)
-    ]
-    epochs[-1]["trace.json"] = traces.metrics() if traces else {}  # only its answers are traced
-    names = write_epoch_refs(Path(), epochs, PARAMS_FILE)
+    names = write_epoch_refs(Path(), _metrics(record), PARAMS_FILE)
     say(f"run report: {paths.RUN_REPORT}   answers: {paths.SAMPLES}")
     if len(names) > 1:
         say(f"compare epochs: dvc metrics diff {names[0]} {names[-1]}")
+
+
+def _refuse_unequal(what: str, counts: list[tuple[Path, int]]) -> None:
+    """Refuse files that have different numbers of something: they are of different runs."""
+    if len({count for _, count in counts}) > 1:
+        each = ", ".join(f"{path} has {count:,} {what}" for path, count in counts)
+        raise UserError(f"{each}; {paths.way_out(counts[0][0])}.")
 
 
 def _record(
@@ -88,7 +82,8 @@ def _record(
     *,
     benchmarks: BenchmarksFile,
 ) -> RunRecord:
-    """Everything that the run report shows."""
+    """Everything that the run report shows. The tables of its times are written to metrics/, for
+    `train` may have come from the cache."""
     tokens = read_metadata(paths.PACKED)
     kept = manifest.train.model_dump()
     path = paths.MODEL / MANIFEST
@@ -97,7 +92,7 @@ def _record(
     ends = [row.step for row in history]
     timing = read_timing(find_times(paths.resume_root(), manifest.fingerprint), steps=ends[-1])
     costs = epoch_costs(timing, ends)
-    publish_times(paths.METRICS, timing, costs)  # `train` may have come from the cache
+    publish_times(paths.METRICS, timing, costs)
     return RunRecord(
         evaluation=evaluation,
         history=history,
@@ -120,27 +115,24 @@ def _record(
     )
 
 
-def _traces(evaluation: Evaluation) -> Traces | None:
-    """What the answers share with the training text."""
-    traces = read_traces(paths.TRACES)
-    if traces and len(traces.prompts) != len(evaluation.questions):
-        raise UserError(
-            f"{paths.TRACES} has {len(traces.prompts)} prompts, {paths.EVALUATION} "
-            f"{len(evaluation.questions)}; {paths.way_out(paths.TRACES)}."
-        )
-    return traces
-
-
-def _benchmarks(manifest: Manifest) -> BenchmarksFile:
-    """What the epochs reach on benchmarks."""
-    found = read_benchmarks(paths.BENCHMARK_RESULTS)
-    for result in found.results:
-        if len(result.epochs) != manifest.epochs:
-            raise UserError(
-                f"{paths.BENCHMARK_RESULTS} has {len(result.epochs)} epochs, {paths.MODEL} "
-                f"{manifest.epochs}; {paths.way_out(paths.BENCHMARK_RESULTS)}."
-            )
-    return found
+def _metrics(run: RunRecord) -> list[dict[str, dict[str, Any]]]:
+    """For each epoch, the content of its metrics files by name."""
+    data = {  # the same for every epoch
+        file.name: read_metrics(form).model_dump(exclude_unset=True)
+        for form, file in FILES.items()
+        if form is not TrainMetrics
+    }
+    epochs = [
+        data
+        | {
+            "train.json": train_metrics(row, parameters=run.manifest.parameters),
+            "eval.json": run.evaluation.metrics(result),
+            "benchmarks.json": run.benchmarks.metrics(result.epoch),
+        }
+        for row, result in zip(run.history, run.evaluation.epochs, strict=True)
+    ]
+    epochs[-1]["trace.json"] = run.traces.metrics() if run.traces else {}  # of its answers alone
+    return epochs
 
 
 def _validations(step: int) -> list[ValidationRow]:

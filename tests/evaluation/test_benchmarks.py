@@ -27,7 +27,6 @@ from tokenmill.evaluation.benchmark_results import (
     BenchmarkResult,
     BenchmarksFile,
     estimates,
-    read_benchmarks,
 )
 from tokenmill.evaluation.benchmarks import (
     Questions,
@@ -36,6 +35,7 @@ from tokenmill.evaluation.benchmarks import (
     marks,
     run_benchmarks,
 )
+from tokenmill.formats.records import read_record
 from tokenmill.formats.tokenizer import read_tokenizer
 from tokenmill.model.gpt import GPT
 from tokenmill.tokens.index import build_index
@@ -270,7 +270,7 @@ def test_the_stage_measures_every_epoch(project: Path, capsys: pytest.CaptureFix
         {"benchmarks.names": ["mine", "word"], "trace.overlap_words": 2, "runtime.device": "cpu"},
     )
     stage.main()
-    found = read_benchmarks(Path("reports/benchmarks.json"))
+    found = read_record(Path("reports/benchmarks.json"), BenchmarksFile)
     mine, word = found.results
     assert (mine.contaminated, word.contaminated) == (1, 1)
     assert mine.overlaps[0].passages[0].text == "one two"
@@ -302,6 +302,6 @@ def test_the_stage_measures_every_epoch(project: Path, capsys: pytest.CaptureFix
 def test_without_benchmarks_the_stage_writes_empty_results(project: Path) -> None:
     change_params(project / "params.yaml", {"benchmarks.names": []})
     stage.main()
-    assert read_benchmarks(Path("reports/benchmarks.json")).results == []
+    assert read_record(Path("reports/benchmarks.json"), BenchmarksFile).results == []
     assert json.loads(Path("metrics/benchmarks.json").read_text()) == {}
     assert len(Path("metrics/benchmarks.csv").read_text().splitlines()) == 1

@@ -3,14 +3,13 @@ bootstrap."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 
 from tokenmill.core.params import Section
 from tokenmill.evaluation.benchmark_items import Normalisation
 from tokenmill.evaluation.trace import TracedSpan
-from tokenmill.formats.records import read_record, rounded
+from tokenmill.formats.records import rounded
 
 RESAMPLES = 1_000
 """The number of samples that the bootstrap draws."""
@@ -133,11 +132,6 @@ class BenchmarksFile(Section):
             for result in self.results
             for score in result.epochs
         ]
-
-
-def read_benchmarks(path: Path) -> BenchmarksFile:
-    """Read `reports/benchmarks.json`."""
-    return read_record(path, BenchmarksFile)
 
 
 def estimates(values: np.ndarray) -> list[Estimate]:

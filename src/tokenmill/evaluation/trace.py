@@ -15,7 +15,7 @@ from tokenmill.core.paths import VALIDATION_DOCUMENTS, damaged
 from tokenmill.evaluation.results import Evaluation
 from tokenmill.formats.chat import readable
 from tokenmill.formats.measured import measured_text
-from tokenmill.formats.records import read_record, rounded
+from tokenmill.formats.records import rounded
 from tokenmill.formats.token_file import check_tokenizer
 from tokenmill.formats.token_index import open_index
 from tokenmill.formats.tokenizer import TextTokenizer, read_tokenizer
@@ -385,8 +385,3 @@ def _bits_per_byte(documents: "pl.DataFrame", chosen: np.ndarray) -> float | Non
     sums = documents.filter(chosen).select("loss", "bytes").sum()
     size = sums["bytes"].item()
     return sums["loss"].item() / (math.log(2) * size) if size else None
-
-
-def read_traces(path: Path) -> Traces | None:
-    """Read `reports/answer_traces.json`; None if the training text has no index."""
-    return read_record(path, TracesFile).traces
