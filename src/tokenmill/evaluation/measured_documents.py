@@ -1,19 +1,17 @@
 """The documents of the measured validation text: where each comes from, its language, its loss at
 every epoch; and sums by source and by language."""
 
-import io
 import math
 from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 import polars as pl
-import polars.selectors as columns
 
 from tokenmill.core.files import write_text
 from tokenmill.formats.chat_columns import as_lines
 from tokenmill.formats.measured import MeasuredText
-from tokenmill.formats.records import rounded
+from tokenmill.formats.records import csv_line
 from tokenmill.formats.token_file import SourceRun
 from tokenmill.formats.token_row import document_ends
 from tokenmill.formats.tokenizer import TextTokenizer, token_lengths
@@ -114,12 +112,9 @@ def write_documents(path: Path, documents: pl.DataFrame) -> None:
 
 def write_table(path: Path, table: pl.DataFrame) -> None:
     """Write a table as CSV, numbers with six significant digits."""
-    content = io.StringIO()
-    table.with_columns(
-        columns.float().map_elements(rounded, return_dtype=pl.Float64),
-        # Names of folders may have any character, and readers end a line at several
-        columns.string().map_elements(
-            lambda name: " ".join(name.splitlines()), return_dtype=pl.String
-        ),
-    ).write_csv(content)
-    write_text(path, content.getvalue())
+    # Names of folders may have any character, and readers end a line at several
+    rows = (
+        [" ".join(cell.splitlines()) if isinstance(cell, str) else cell for cell in row]
+        for row in table.iter_rows()
+    )
+    write_text(path, csv_line(table.columns) + "".join(map(csv_line, rows)))
