@@ -8,21 +8,17 @@ from tokenmill.evaluation.document_losses import GROUPS, loss_by
 from tokenmill.evaluation.evaluate import evaluate
 from tokenmill.evaluation.measured_documents import by_group, write_documents, write_table
 from tokenmill.evaluation.prompts import EvaluateSections
-from tokenmill.formats.raw_text import raw_text
 
 
 def main() -> None:
     """Write reports/evaluation.json, reports/validation_documents.csv, metrics/eval.json and the
     losses by source and by language about models/gpt."""
-    params = load(EvaluateSections)
+    sections = load(EvaluateSections)
     evaluation, documents = evaluate(
         models=paths.MODEL,
         tokens=paths.TOKENS,
         tokenizer_file=paths.TOKENIZER,
-        raw=raw_text(params.data.raw),
-        params=params.evaluate,
-        mode=params.clean.mode,
-        device=params.runtime.device,
+        sections=sections,
     )
     write_json(paths.EVALUATION, evaluation.model_dump())
     table = documents.table()

@@ -8,7 +8,6 @@ from tokenmill.display import say
 from tokenmill.evaluation.evaluate import HeldOut, ask_held_out, evaluate
 from tokenmill.evaluation.prompts import EvaluateSections
 from tokenmill.evaluation.results import read_evaluation
-from tokenmill.formats.raw_text import raw_text
 from tokenmill.formats.records import read_record
 from tokenmill.formats.token_file import read_metadata
 from tokenmill.reports.answers import beside_base
@@ -20,15 +19,12 @@ def main() -> None:
     `base_text_loss` in metrics/finetuned/eval.json is the loss on the base's own text, which shows
     what was forgotten. train.json beside it has the loss on held-out chats.
     """
-    params = load(EvaluateSections)
+    sections = load(EvaluateSections)
     evaluation, _ = evaluate(
         models=paths.FINETUNED,
         tokens=paths.TOKENS,
         tokenizer_file=paths.TOKENIZER,
-        raw=raw_text(params.data.raw),
-        params=params.evaluate,
-        mode=params.clean.mode,
-        device=params.runtime.device,
+        sections=sections,
     )
     asked = read_record(paths.HELD_OUT, HeldOut)
     held_out = ask_held_out(
@@ -36,8 +32,7 @@ def main() -> None:
         base=paths.MODEL,
         tuned=paths.FINETUNED,
         tokenizer_file=paths.TOKENIZER,
-        params=params.evaluate,
-        device=params.runtime.device,
+        sections=sections,
     )
     base = read_evaluation(paths.EVALUATION)
     last = evaluation.epochs[-1]

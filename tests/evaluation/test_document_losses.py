@@ -9,7 +9,7 @@ import polars as pl
 import pytest
 import torch
 
-from tests.evaluation.test_evaluate import PARAMS
+from tests.evaluation.test_evaluate import sections
 from tests.evaluation.trained import make_tokenizer_file
 from tests.tokens.clean_text import write_clean
 from tests.tokens.packing import pack_here
@@ -24,7 +24,6 @@ from tokenmill.evaluation.measured_documents import (
     write_documents,
     write_table,
 )
-from tokenmill.evaluation.prompts import EvaluateParams
 from tokenmill.evaluation.results import Evaluation
 from tokenmill.formats.chat import render_chat
 from tokenmill.formats.measured import MeasuredText, measured_text
@@ -73,10 +72,7 @@ def measured(made: Path) -> tuple[Evaluation, pl.DataFrame]:
         models=made / "model",
         tokens=made / "tokens",
         tokenizer_file=made / "tokenizer.json",
-        raw=made / "raw",
-        params=EvaluateParams.model_validate(PARAMS | {"prompts": [], "max_new_tokens": 1}),
-        mode="balanced",
-        device="cpu",
+        sections=sections(made / "raw", prompts=[], max_new_tokens=1),
     )
     return evaluation, documents.table()
 

@@ -15,7 +15,7 @@ from tests.tokens.clean_text import write_clean
 from tests.tokens.packing import pack_here
 from tokenmill.core.errors import UserError
 from tokenmill.evaluation.evaluate import HeldOutAnswers, ask_held_out, evaluate
-from tokenmill.evaluation.prompts import EvaluateParams
+from tokenmill.evaluation.prompts import EvaluateSections
 from tokenmill.evaluation.results import Evaluation
 from tokenmill.formats.chat import TURN_END, Document, render_chat
 from tokenmill.formats.records import rounded
@@ -39,6 +39,18 @@ PARAMS = {
 }
 
 
+def sections(raw: Path, **changes: Any) -> EvaluateSections:
+    """The parameters that evaluation reads, with the raw text in a folder."""
+    return EvaluateSections.model_validate(
+        {
+            "clean": {"mode": "balanced"},
+            "data": {"raw": str(raw)},
+            "evaluate": PARAMS | changes,
+            "runtime": {"device": "cpu"},
+        }
+    )
+
+
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with two epochs, `model`, and one with the first of them, `base`."""
@@ -58,10 +70,7 @@ def measured(folder: Path, **changes: Any) -> Evaluation:
         models=folder / "model",
         tokens=folder / "tokens",
         tokenizer_file=changes.pop("tokenizer_file", folder / "tokenizer.json"),
-        raw=folder / "raw",
-        params=EvaluateParams.model_validate(PARAMS | changes),
-        mode="balanced",
-        device="cpu",
+        sections=sections(folder / "raw", **changes),
     )
     return evaluation
 
@@ -200,8 +209,7 @@ def asked(
         base=folder / "base",
         tuned=folder / "model",
         tokenizer_file=tokenizer_file or folder / "tokenizer.json",
-        params=EvaluateParams.model_validate(PARAMS),
-        device="cpu",
+        sections=sections(folder / "raw"),
     )
 
 

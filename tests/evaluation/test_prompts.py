@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tests.evaluation.test_evaluate import sections
 from tests.evaluation.trained import make_tokenizer_file
 from tests.tokens.clean_text import write_clean
 from tests.tokens.packing import pack_here
@@ -16,7 +17,6 @@ from tokenmill.evaluation.prompts import (
     MOST_BYTES,
     MOST_OPENINGS,
     MOST_PROMPTS,
-    EvaluateParams,
     Place,
     Prompt,
     PromptParams,
@@ -104,8 +104,8 @@ def test_what_clean_leaves_nothing_of_is_refused(tokenizer: TextTokenizer, expec
 
 
 def chosen(raw: Path, tokenizer: TextTokenizer) -> list[Question]:
-    params = EvaluateParams(prompts="auto", max_new_tokens=3, temperature=1.0, top_k=1, seed=0)
-    found = chosen_prompts(params, raw, raw, tokenizer, context_length=9, mode="balanced")
+    auto = sections(raw, prompts="auto", max_new_tokens=3)
+    found = chosen_prompts(auto, raw, tokenizer, context_length=9)
     return [prompt.question for prompt in found]
 
 

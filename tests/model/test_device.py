@@ -10,9 +10,9 @@ from tokenmill.model import device as module
 from tokenmill.model.device import (
     Compute,
     choose_compute,
-    compute_to_measure,
     configure_process,
     is_out_of_memory,
+    prepare_to_measure,
 )
 
 CPU = torch.device("cpu")
@@ -83,7 +83,7 @@ def test_a_model_is_measured_in_a_precision_of_the_cpu(
         monkeypatch.setattr(torch.ops.mkldnn, name, lambda: has)
     trained = choose_compute("cpu", precision)
     assert trained.emulates_precision == emulated
-    measured = compute_to_measure("cpu", precision)
+    measured = prepare_to_measure("cpu", precision)
     assert measured.precision == (torch.float32 if emulated else trained.precision)
 
 

@@ -298,7 +298,6 @@ def newest_answers(project: Path, weights: Path, tokenizer_file: Path) -> list[t
     from tokenmill.evaluation.evaluate import continuation
     from tokenmill.evaluation.prompts import EvaluateSections, chosen_prompts
     from tokenmill.evaluation.sampling import Sampling
-    from tokenmill.formats.raw_text import raw_text
     from tokenmill.formats.tokenizer import read_tokenizer
     from tokenmill.model.huggingface import load_model
 
@@ -307,12 +306,11 @@ def newest_answers(project: Path, weights: Path, tokenizer_file: Path) -> list[t
     tokenizer = read_tokenizer(tokenizer_file)
     model = load_model(weights)
     prompts = chosen_prompts(
-        params.evaluate,
-        raw_text(params.data.raw, project),
+        params,
         project / paths.TOKENS,
         tokenizer,
         context_length=model.config.context_length,
-        mode=params.clean.mode,
+        root=project,
     )
     sampling = Sampling(max_new_tokens=params.evaluate.max_new_tokens)
     return [

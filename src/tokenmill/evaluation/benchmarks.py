@@ -39,8 +39,7 @@ from tokenmill.formats.tokenizer import TextTokenizer, read_tokenizer
 from tokenmill.model.device import (
     Compute,
     DeviceName,
-    compute_to_measure,
-    configure_process,
+    prepare_to_measure,
 )
 from tokenmill.model.gpt import GPT
 from tokenmill.model.huggingface import load_model
@@ -224,8 +223,7 @@ def run_benchmarks(
     manifest = read_manifest(models)
     tokenizer = read_tokenizer(tokenizer_file)
     manifest.check_tokenizer(tokenizer.sha256, str(tokenizer_file))
-    compute = compute_to_measure(device, manifest.train.precision)
-    configure_process(compute)
+    compute = prepare_to_measure(device, manifest.train.precision)
     length = manifest.model.context_length
     asked = {
         name: _asked(name, params.items, tokenizer, context_length=length) for name in params.names

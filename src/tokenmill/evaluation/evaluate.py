@@ -10,13 +10,14 @@ from pathlib import Path
 import numpy as np
 from pydantic import Field
 
-from tokenmill.core.params import Mode, Section
+from tokenmill.core.params import Section
 from tokenmill.display import Progress
 from tokenmill.evaluation.generate import generate
 from tokenmill.evaluation.measured_documents import MeasuredDocuments
 from tokenmill.evaluation.prompts import (
     MOST_OPENINGS,
     EvaluateParams,
+    EvaluateSections,
     Prompt,
     chosen_prompts,
     first_questions,
@@ -25,14 +26,11 @@ from tokenmill.evaluation.results import Answer, EpochResult, Evaluation, Questi
 from tokenmill.evaluation.sampling import Sampling
 from tokenmill.formats.chat import Document, readable
 from tokenmill.formats.measured import MeasuredText, measured_text
-from tokenmill.formats.raw_text import Raw
 from tokenmill.formats.token_file import Split, read_metadata
 from tokenmill.formats.tokenizer import TextTokenizer, read_tokenizer
 from tokenmill.model.device import (
     Compute,
-    DeviceName,
-    compute_to_measure,
-    configure_process,
+    prepare_to_measure,
 )
 from tokenmill.model.gpt import GPT
 from tokenmill.model.huggingface import load_model
@@ -73,13 +71,10 @@ def evaluate(
     models: Path,
     tokens: Path,
     tokenizer_file: Path,
-    raw: Raw,
-    params: EvaluateParams,
-    mode: Mode,
-    device: DeviceName,
+    sections: EvaluateSections,
 ) -> tuple[Evaluation, MeasuredDocuments]:
-    """Measure every epoch in the folder `models`; `raw` may hold the prompts. Model, tokenizer and
-    tokens must belong together, and `mode` is the one by which their text was cleaned.
+    """Measure every epoch in the folder `models`. Model, tokenizer and tokens must belong together,
+    and `clean.mode` be the one by which their text was cleaned.
 
     Returns:
         The results, and the validation documents with the loss of each at each epoch.
@@ -89,17 +84,14 @@ def evaluate(
     tokenizer = read_tokenizer(tokenizer_file)
     manifest.check_tokenizer(metadata.tokenizer_sha256, f"that of {tokens}")
     manifest.check_tokenizer(tokenizer.sha256, str(tokenizer_file))
-    compute = compute_to_measure(device, manifest.train.precision)
-    configure_process(compute)
+    compute = prepare_to_measure(sections.runtime.device, manifest.train.precision)
     val = measured_text(tokens, "val", tokenizer_file, at_most=manifest.train.validation_bytes)
     texts: dict[Split, np.ndarray] = {
         "train": _training_text(tokens, tokenizer_file, val),
         "val": val.ids,
     }
     context_length = manifest.model.context_length
-    prompts = chosen_prompts(
-        params, raw, tokens, tokenizer, context_length=context_length, mode=mode
-    )
+    prompts = chosen_prompts(sections, tokens, tokenizer, context_length=context_length)
     documents = MeasuredDocuments(val, tokenizer, metadata.sources("val"))
     results = []
     with Progress("evaluate", manifest.epochs, "epoch") as progress:
@@ -108,7 +100,7 @@ def evaluate(
             losses: dict[Split, np.ndarray] = {
                 split: _losses(model, ids, manifest, compute) for split, ids in texts.items()
             }
-            answers = [answer(model, tokenizer, prompt, params) for prompt in prompts]
+            answers = [answer(model, tokenizer, prompt, sections.evaluate) for prompt in prompts]
             results.append(_result(epoch, losses, answers, val.bytes))
             documents.add(losses["val"])
             progress.advance(1)
@@ -194,10 +186,10 @@ def ask_held_out(
     base: Path,
     tuned: Path,
     tokenizer_file: Path,
-    params: EvaluateParams,
-    device: DeviceName,
+    sections: EvaluateSections,
 ) -> list[HeldOutAnswers]:
     """Let the newest epochs of two folders of models answer the first question of each chat."""
+    params = sections.evaluate
     tokenizer = read_tokenizer(tokenizer_file)
     manifests = {models: read_manifest(models) for models in (base, tuned)}
     for manifest in manifests.values():
@@ -208,8 +200,7 @@ def ask_held_out(
     )
 
     def answers(models: Path) -> list[Answer]:
-        compute = compute_to_measure(device, manifests[models].train.precision)
-        configure_process(compute)
+        compute = prepare_to_measure(sections.runtime.device, manifests[models].train.precision)
         model = load_model(models / f"epoch-{manifests[models].epochs}", str(compute.device))
         return [answer(model, tokenizer, prompt, params) for prompt in prompts]
 

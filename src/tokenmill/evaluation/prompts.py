@@ -30,7 +30,7 @@ from tokenmill.formats.chat import (
     plain,
     readable,
 )
-from tokenmill.formats.raw_text import Objects, Raw, open_file, version_of
+from tokenmill.formats.raw_text import Objects, Raw, open_file, raw_text, version_of
 from tokenmill.formats.token_row import document_ends, open_tokens
 from tokenmill.formats.tokenizer import TextTokenizer, token_bytes
 
@@ -161,21 +161,22 @@ class Prompt:
 
 
 def chosen_prompts(
-    params: EvaluateParams,
-    raw: Raw,
+    sections: EvaluateSections,
     tokens: Path,
     tokenizer: TextTokenizer,
     *,
     context_length: int,
-    mode: Mode,
+    root: Path = Path(),
 ) -> list[Prompt]:
-    """The prompts that `evaluate.prompts` chooses; `tokens` is the folder data/tokens. See
-    `encode_prompts`."""
-    entries = prompts_beside(raw) if params.prompts == "auto" else params.prompts
+    """The prompts that `evaluate.prompts` of the project at `root` chooses; `tokens` is the folder
+    data/tokens. See `encode_prompts`."""
+    entries = sections.evaluate.prompts
+    if entries == "auto":
+        entries = prompts_beside(raw_text(sections.data.raw, root))
     if entries is None:
-        return openings(
-            tokens, tokenizer, context_length=context_length, max_new_tokens=params.max_new_tokens
-        )
+        most = sections.evaluate.max_new_tokens
+        return openings(tokens, tokenizer, context_length=context_length, max_new_tokens=most)
+    mode = sections.clean.mode
     return encode_prompts(entries, tokenizer, context_length=context_length, mode=mode)
 
 

@@ -1,6 +1,7 @@
 """Choose the device and the precision of a computation.
 
 `choose_compute` only makes the choice; `configure_process` applies it to this process.
+`prepare_to_measure` does both.
 """
 
 import contextlib
@@ -136,11 +137,15 @@ def choose_compute(device_name: DeviceName, precision: str) -> Compute:
     return Compute(device=device, precision=dtype, exact_float32=precision == "float32")
 
 
-def compute_to_measure(device_name: DeviceName, precision: str) -> Compute:
-    """The same for a model that was trained in `precision`, perhaps on another machine. The CPU
-    does not emulate it but takes its own."""
-    trained = choose_compute(device_name, precision)
-    return choose_compute(device_name, "auto") if trained.emulates_precision else trained
+def prepare_to_measure(device_name: DeviceName, precision: str) -> Compute:
+    """Choose the device and the precision in which to measure a model that was trained in
+    `precision`, perhaps on another machine, and apply them to this process. A CPU does not emulate
+    a precision but takes its own."""
+    compute = choose_compute(device_name, precision)
+    if compute.emulates_precision:
+        compute = choose_compute(device_name, "auto")
+    configure_process(compute)
+    return compute
 
 
 def multiplies_bfloat16(device: torch.device) -> bool:
