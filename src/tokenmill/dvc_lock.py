@@ -6,8 +6,7 @@ that stops after any stage, leaves the results of later stages as they were.
 
 import hashlib
 import os
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -15,10 +14,9 @@ from pydantic import BaseModel, Field
 
 from tokenmill import git
 from tokenmill.core import paths
-from tokenmill.core.errors import UserError
 from tokenmill.core.files import read_bytes
 from tokenmill.core.params import PARAMS_FILE, dotted, parse_yaml
-from tokenmill.formats.records import read_record
+from tokenmill.formats.records import checked, read_record
 
 LOCK = Path("dvc.lock")
 
@@ -35,20 +33,35 @@ TO_THE_MODEL = ("clean", "tokenizer", "tokenize", "train")
 """The stages with parameters between the raw text and a model."""
 
 
-@dataclass(frozen=True)
-class Lock:
+class Entry(BaseModel):
+    """A file or folder that a stage read or wrote, as it was then."""
+
+    path: str
+    md5: str | None = None
+    size: int | None = None
+    """Its bytes."""
+    nfiles: int | None = None
+    """The number of files in a folder."""
+
+
+class LastRun(BaseModel):
+    """What is recorded of the last run of a stage."""
+
+    deps: list[Entry] = Field(default_factory=list)
+    outs: list[Entry] = Field(default_factory=list)
+    params: dict[str, dict[str, Any]] = Field(default_factory=dict)
+    """Its parameters, by their file and then by name; some are whole sections."""
+
+    @property
+    def values(self) -> dict[str, Any]:
+        """Its parameters in params.yaml by their dotted names."""
+        return dict(dotted(self.params.get(PARAMS_FILE.name, {})))
+
+
+class Lock(BaseModel):
     """What a dvc.lock records."""
 
-    written: Mapping[tuple[str, str], str | None] = field(default_factory=dict)
-    """The hash of every output, by the name of its stage and its path."""
-    read_by: Mapping[tuple[str, str], str | None] = field(default_factory=dict)
-    """The hash of what a stage read when it ran last, by its name and the path."""
-    sizes: Mapping[tuple[str, str], int | None] = field(default_factory=dict)
-    """The size in bytes of what a stage read, by its name and the path."""
-    files: Mapping[str, int] = field(default_factory=dict)
-    """The number of files in every output that is a folder, by its path."""
-    params: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    """The parameters with which each stage ran last, by their dotted names."""
+    stages: dict[str, LastRun] = Field(default_factory=dict)
 
     @classmethod
     def read(cls, root: Path, rev: str | None = None) -> "Lock":
@@ -60,45 +73,33 @@ class Lock:
     @classmethod
     def parse(cls, data: bytes, source: object) -> "Lock":
         """The same from the content of the file; error messages call it `source`."""
-        try:
-            content = parse_yaml(data, source, ["stages"])
-            stages = content.get("stages", {}) if "schema" in content else content["stages"]
-            outs, deps = (
-                [(name, each) for name, stage in stages.items() for each in stage.get(kind) or []]
-                for kind in ("outs", "deps")
-            )
-            return cls(
-                {(name, each["path"]): each.get("md5") for name, each in outs},
-                {(name, each["path"]): each.get("md5") for name, each in deps},
-                {(name, each["path"]): each.get("size") for name, each in deps},
-                {each["path"]: each["nfiles"] for _, each in outs if "nfiles" in each},
-                {
-                    name: dict(dotted(stage.get("params", {}).get(PARAMS_FILE.name) or {}))
-                    for name, stage in stages.items()
-                },
-            )
-        except (LookupError, AttributeError, TypeError):
-            raise UserError(
-                f"{source} is damaged; `git checkout {LOCK}` brings back the last commit's."
-            ) from None
+        content = parse_yaml(data, source, ["stages"])
+        if "schema" not in content:  # then it is of DVC only if it has stages
+            content = {"stages": content.get("stages")}
+        way_out = f"`git checkout {LOCK}` brings back the last commit's"
+        return checked(content, cls, source=source, way_out=way_out)
+
+    def of(self, stage: str) -> LastRun:
+        """What is recorded of a stage; nothing if it has not run."""
+        return self.stages.get(stage, LastRun())
 
     @property
     def outputs(self) -> dict[str, str | None]:
         """The hash of every output, by its path."""
-        return {path: md5 for (_, path), md5 in self.written.items()}
+        return {entry.path: entry.md5 for run in self.stages.values() for entry in run.outs}
 
     @property
     def trained_with(self) -> dict[str, Any]:
         """The parameters with which the stages from the text to the model ran last, by their dotted
         names."""
-        known = [self.params.get(stage, {}) for stage in TO_THE_MODEL]
-        return {name: value for params in known for name, value in params.items()}
+        sections = [self.of(stage).values for stage in TO_THE_MODEL]
+        return {name: value for section in sections for name, value in section.items()}
 
     def has_read(self, reader: str, output: Path, writer: str) -> bool:
         """Whether a stage has not written its output anew since another one read it. What is not
         recorded counts as unchanged."""
-        path = output.as_posix()
-        now, then = self.written.get((writer, path)), self.read_by.get((reader, path))
+        now = _md5_of(self.of(writer).outs, output)
+        then = _md5_of(self.of(reader).deps, output)
         return now == then or None in (now, then)
 
     @property
@@ -120,11 +121,7 @@ class Lock:
     def read_paths(self, reader: str, root: Path) -> dict[str, int | None]:
         """The size of what a stage of the project at `root` read, by the real path. DVC shortens a
         path that is in the project."""
-        return {
-            os.path.realpath(root / path): size
-            for (stage, path), size in self.sizes.items()
-            if stage == reader
-        }
+        return {os.path.realpath(root / entry.path): entry.size for entry in self.of(reader).deps}
 
     def is_finetuned(self, method: str, root: Path, rev: str | None = None) -> bool:
         """Whether the metrics of fine-tuning, in the workspace of `root` or at a revision, are of a
@@ -141,10 +138,15 @@ class Lock:
             self.has_read(finetune, paths.MODEL, "train")
             and self.has_read(evaluate, paths.FINETUNED, finetune)
             and all(
-                self.written.get((stage, file.as_posix())) == _md5(_content(root, file, rev))
+                _md5_of(self.of(stage).outs, file) == _md5(_content(root, file, rev))
                 for stage, file in metrics
             )
         )
+
+
+def _md5_of(entries: Sequence[Entry], path: Path) -> str | None:
+    """The recorded hash of a file or folder; None if there is none."""
+    return next((entry.md5 for entry in entries if entry.path == path.as_posix()), None)
 
 
 def _content(root: Path, file: Path, rev: str | None) -> bytes:

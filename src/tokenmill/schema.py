@@ -183,7 +183,7 @@ def made_tokens(params: AllParams, root: Path) -> bool:
         os.path.realpath(root / path) in lock.read_paths(stage, root)
         for stage, path in read.items()
     ) and all(
-        lock.params.get(stage) == _in_sections(values, names)
+        lock.of(stage).values == _in_sections(values, names)
         for stage, names in BEFORE_TRAINING.items()
     )
 

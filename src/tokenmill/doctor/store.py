@@ -109,10 +109,13 @@ def _unread(root: Path, cache: Path) -> Iterator[str]:
     """
     for commit in git.execute(root, "rev-list", "--no-walk", "--all").split():
         lock = _lock(root, commit)
+        written = [entry for run in lock.stages.values() for entry in run.outs]
         listings = [
-            lock.outputs.get(folder.as_posix())
+            entry.md5
+            for entry in written
             for folder, files in FOLDERS.items()
-            if lock.files.get(folder.as_posix(), files) == files  # else it holds the shards
+            # With other files it holds the shards
+            if entry.path == folder.as_posix() and entry.nfiles in (None, files)
         ]
         if not all((cache / md5[:2] / md5[2:]).exists() for md5 in filter(None, listings)):
             yield commit
