@@ -425,6 +425,24 @@ def test_a_zip_that_cannot_be_read_is_refused_by_name(tmp_path, run, kind):
     assert not list(run.out.parent.iterdir())
 
 
+UNREADABLE = {
+    "a.csv": b'text\n"a quote that does not end',
+    "a.json": b'[{"text": "a"},]',
+    "a.jsonl": b"no JSON\nno JSON\n",
+    "a.parquet": b"no parquet",
+    "keys.csv": b"a,b\n1,2\n",
+    "keys.jsonl": b'{"a": 1}\n',
+}
+
+
+@pytest.mark.parametrize("name", UNREADABLE)
+def test_what_cannot_be_read_in_a_zip_has_its_path_there(tmp_path, run, name):
+    zipped(tmp_path / "my.zip", {"a.txt": b"text", f"folder/{name}": UNREADABLE[name]})
+    with pytest.raises(UserError) as error:
+        run(tmp_path)
+    assert f"{tmp_path}/my.zip/folder/{name}" in str(error.value)
+
+
 def test_the_list_of_a_zip_is_read_once(tmp_path, run, monkeypatch):
     path = zipped(tmp_path / "many.zip", {f"{i}.txt": f"text {i}".encode() for i in range(100)})
     opened = []

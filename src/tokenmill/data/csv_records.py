@@ -36,8 +36,8 @@ def read_csv(
 ) -> Iterator[str]:
     """The texts of a CSV file, or of a part that `cut_csv` gives."""
     wanted = KEYS if params.columns is None else params.columns
-    rows = csv_rows(blocks, source.location, tally, wanted, first=ends.first)
-    return record_texts(rows, source.location, params.columns, tally, first=ends.first)
+    rows = csv_rows(blocks, source.place, tally, wanted, first=ends.first)
+    return record_texts(rows, source.place, params.columns, tally, first=ends.first)
 
 
 def csv_rows(
@@ -120,7 +120,7 @@ def cut_csv(
     Raises:
         UserError: a row has more than MAX_RECORD_BYTES, so perhaps a quote does not end.
     """
-    rows = _Rows(source.location)
+    rows = _Rows(source.place)
     parts: list[bytes] = []
     held = 0
     enough = size

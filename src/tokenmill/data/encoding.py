@@ -126,7 +126,7 @@ def utf8(
         yield decoder.decode(b"", final=True).encode()
     except UnicodeError as error:
         raise UserError(
-            f"{source.location} cannot be read as {encoding} ({error}); set data.encoding to its "
+            f"{source.place} cannot be read as {encoding} ({error}); set data.encoding to its "
             "own encoding, as utf-16-le, or to auto."
         ) from None
 

@@ -33,10 +33,10 @@ def read_json(
     blocks: Iterable[bytes], source: Source, params: CleanParams, tally: Tally, ends: Ends
 ) -> Iterator[str]:
     """The texts of a JSON file, or of a part that `cut_json` gives."""
-    records = json_values(blocks, source.location)
+    records = json_values(blocks, source.place)
     if not ends.first:
         next(records, None)  # that which cut_json has put in front
-    return record_texts(records, source.location, params.columns, tally, first=ends.first)
+    return record_texts(records, source.place, params.columns, tally, first=ends.first)
 
 
 def read_json_lines(
@@ -44,7 +44,7 @@ def read_json_lines(
 ) -> Iterator[str]:
     """The texts of a file of JSON lines, or of some of its lines."""
     records = json_lines(blocks, source, tally, first=ends.first)
-    return record_texts(records, source.location, params.columns, tally, first=ends.first)
+    return record_texts(records, source.place, params.columns, tally, first=ends.first)
 
 
 def cut_json_lines(
@@ -58,7 +58,7 @@ def cut_json(
     blocks: Iterable[bytes], source: Source, _params: CleanParams, size: int
 ) -> Iterator[Part]:
     """Divide a JSON file between values."""
-    return whole_values(blocks, source.location, size)
+    return whole_values(blocks, source.place, size)
 
 
 def json_values(blocks: Iterable[bytes], name: str) -> Iterator[Any]:
@@ -245,7 +245,7 @@ def json_lines(
         return
     if too_long:
         refusal = (
-            f"{source.location} holds no record, but a line of more than {MAX_RECORD_BYTES:,} "
+            f"{source.place} holds no record, but a line of more than {MAX_RECORD_BYTES:,} "
             "bytes; divide it into records, a line each."
         )
     else:
@@ -254,7 +254,7 @@ def json_lines(
             if invalid > 1
             else "its first line is not JSON, and no record with text follows"
         )
-        refusal = f"{source.location}: {found}; name it .json or .txt if that is what it is."
+        refusal = f"{source.place}: {found}; name it .json or .txt if that is what it is."
     if invalid > 1:
         raise UserError(refusal)
     tally.refusals[source.name] = refusal

@@ -289,7 +289,7 @@ class Table:
         except (*UNREADABLE, OSError) as error:
             reason = " ".join(str(error).split())[:160]
             raise UserError(
-                f"{self.source.location} is not a readable parquet file ({reason}); get it again."
+                f"{self.source.place} is not a readable parquet file ({reason}); get it again."
             ) from None
 
     def batches(self, columns: list[str] | None, place: range) -> Iterator[pl.DataFrame]:
@@ -300,7 +300,7 @@ class Table:
             schema = frame.collect_schema()
             wanted = [name for name in schema if name in (KEYS if columns is None else columns)]
             if not wanted:
-                raise no_text(self.source.location, schema.names(), columns)
+                raise no_text(self.source.place, schema.names(), columns)
             frame = frame.select(_bounded(wanted, schema))
             rows = PARQUET_ROWS
             begin, end = place.start, place.stop
@@ -340,7 +340,7 @@ class Rows:
         """Their texts. A row with a cell of more than MAX_RECORD_BYTES is counted as dropped."""
         rows = self._rows(params.columns, tally, advance)
         first = self._place.start == 0
-        return record_texts(rows, self._table.source.location, params.columns, tally, first=first)
+        return record_texts(rows, self._table.source.place, params.columns, tally, first=first)
 
     def _rows(
         self, columns: list[str] | None, tally: Tally, advance: Advance

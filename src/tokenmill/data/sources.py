@@ -127,6 +127,15 @@ class Source:
     """The encoding of its text, by Python's own name for it; `auto` finds it."""
     member: int | None = None
     """In an archive, its number there."""
+    archive: str = ""
+    """The name of the archive that it is in."""
+
+    @property
+    def place(self) -> str:
+        """What an error about its content calls it: its location, with its path in an archive."""
+        return (
+            self.location + self.name.removeprefix(self.archive) if self.archive else self.location
+        )
 
 
 class Part(NamedTuple):
@@ -347,19 +356,19 @@ def _members(whole: Source, formats: Collection[str], skipped: Counter[str]) -> 
         if ending not in formats or (is_export and not EXPORT.fullmatch(path.name)):
             skipped[ending] += 1
             continue
-        if member.flag_bits & 1 or member.compress_type not in ZIP_METHODS:
-            why = "has a password" if member.flag_bits & 1 else "is packed in a rare way"
-            raise UserError(
-                f"{whole.location}: {path} {why}; unpack the archive and give the folder."
-            )
-        yield replace(
+        source = replace(
             whole,
             name=f"{whole.name}/{path}",
             format=ending,
             compression=ZIP,
             size=member.compress_size,
             member=number,
+            archive=whole.name,
         )
+        if member.flag_bits & 1 or member.compress_type not in ZIP_METHODS:
+            why = "has a password" if member.flag_bits & 1 else "is packed in a rare way"
+            raise UserError(f"{source.place} {why}; unpack the archive and give the folder.")
+        yield source
 
 
 def _beginning(path: str) -> bytes:
