@@ -6,6 +6,7 @@ import os
 import shutil
 from pathlib import Path
 from shlex import quote
+from types import SimpleNamespace
 from typing import Any
 
 import psutil
@@ -188,6 +189,28 @@ def test_disk_must_hold_what_will_be_written(
     finding = single(checks.check_disk, large)
     assert finding.level == level
     assert "checkpoints" in finding.text
+
+
+@pytest.mark.parametrize(
+    ("counted", "room", "levels"),
+    [
+        (10_000, checks.FEWEST_FILES, []),
+        (10_000, checks.FEWEST_FILES - 1, ["problem"]),
+        (0, 0, []),  # as a file system that counts no files
+    ],
+)
+def test_a_disk_without_room_for_files_is_a_problem(
+    repository: Repository,
+    monkeypatch: pytest.MonkeyPatch,
+    counted: int,
+    room: int,
+    levels: list[str],
+):
+    disk = SimpleNamespace(f_files=counted, f_favail=room)
+    monkeypatch.setattr(os, "statvfs", lambda _: disk)
+    found = list(checks.check_files(opened(repository)))  # the cache is on the same disk
+    assert [finding.level for finding in found] == levels
+    assert checks.check_files in checks.CHECKS
 
 
 def test_without_links_the_cache_takes_as_much_again(

@@ -5,6 +5,7 @@ The size of text that is not cleaned yet is estimated from its files, with ratio
 docs/scale.md. A new check is a function and a line in CHECKS.
 """
 
+import os
 import shutil
 from collections.abc import Collection, Iterator
 from pathlib import Path
@@ -71,6 +72,10 @@ conversations."""
 
 FULL = 0.9
 """The fraction of the free disk above which there is a warning."""
+
+FEWEST_FILES = 500
+"""Files to which a disk must have room. A run of the built-in text makes 270 (4 epochs, with DVC's
+cache), a text of many shards two more for each."""
 
 CACHED = ("clean text", "packed tokens", "weights of the epochs")
 """The parts of which DVC's cache holds a second copy if it cannot link."""
@@ -258,6 +263,25 @@ def check_disk(project: Project) -> Iterator[Finding]:
         yield _fits(folder, count, parts, is_estimate=tokens is None)
 
 
+def check_files(project: Project) -> Iterator[Finding]:
+    """Check that the disks of project and cache have room for files (inodes), which may end before
+    their bytes do: writing then says «No space left on device», too."""
+    folders = [project.root]
+    if project.repo:
+        folders.append(dvc.existing(Path(project.repo.cache.local.path)))
+    for folder in {path.stat().st_dev: path for path in reversed(folders)}.values():
+        disk = os.statvfs(folder) if hasattr(os, "statvfs") else None  # (not on Windows)
+        # Some file systems do not count files
+        if disk and disk.f_files and disk.f_favail < FEWEST_FILES:
+            yield problem(
+                "files",
+                f"the disk of {folder.resolve()} has room for {disk.f_favail:,} more files, "
+                "however small",
+                "remove files there (`df -i` counts them), or move the project and its cache to "
+                "another disk (dvc cache dir FOLDER)",
+            )
+
+
 def bytes_to_write(
     params: AllParams,
     *,
@@ -361,6 +385,7 @@ CHECKS: tuple[Check, ...] = (
     check_compiler,
     check_memory,
     check_disk,
+    check_files,
 )
 """All checks, in the order in which a run would meet the problems, with those of the environment
 first."""
