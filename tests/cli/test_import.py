@@ -101,7 +101,9 @@ def test_model_of_before_turns_is_refused(tmp_path: Path):
     layout = json.loads(checkpoint.tokenizer.read_bytes())
     layout["added_tokens"] = layout["added_tokens"][:1]
     checkpoint.tokenizer.write_text(json.dumps(layout))
-    with pytest.raises(UserError, match=r"no special token <\|user_start\|>.*dvc repro"):
+    with pytest.raises(
+        UserError, match=r"no special token <\|user_start\|>; training cannot .*dvc repro"
+    ):
         adopt(checkpoint, tmp_path / "start")
 
 

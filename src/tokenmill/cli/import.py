@@ -156,7 +156,7 @@ def adopt(checkpoint: "FoundModel", target: Path) -> "ModelConfig":
         if described.get("tokenmill") is not None:
             model = load_model(source)  # compares it with the hashes beside it
             _check_size(backend, checkpoint.tokenizer, model.config)
-            way_out = f"train it again with `dvc repro`: {WAY_OUT}"
+            way_out = f"{WAY_OUT}, or train it again with `dvc repro`"
         elif described.get("model_type") == "gpt2":
             published = _gpt2_config(source / CONFIG)
             config = _with_turns(backend, checkpoint.tokenizer, published)
