@@ -32,7 +32,7 @@ from tokenmill.data import chunks as chunks_module
 from tokenmill.data import encoding, json_records, readers, sources
 from tokenmill.data.chunks import Chunk, Planner
 from tokenmill.data.clean import clean
-from tokenmill.data.csv_records import cut_csv
+from tokenmill.data.csv_records import DELIMITERS, csv_rows, cut_csv
 from tokenmill.data.encoding import DAMAGE
 from tokenmill.data.json_records import (
     _Structure,
@@ -238,14 +238,18 @@ def test_parts_of_csv_have_its_rows(header, rest, cuts, size, columns):
         assert texts_or_refusal(cut_csv(blocks, source, params, size), source, params) == whole
 
 
-def test_a_csv_file_is_cut_between_rows():
-    rows = [f'{number},"a\n""{number}"""\r\n' for number in range(100)]
-    data = ("number,text\r\n" + "".join(rows)).encode()
+@pytest.mark.parametrize("delimiter", DELIMITERS)
+def test_a_csv_file_is_cut_between_rows(delimiter: str):
+    rows = [f'{number}{delimiter}"a\n""{number}"""\r\n' for number in range(100)]
+    header = f"number{delimiter}text\r\n"
+    data = (header + "".join(rows)).encode()
     source = Source("a.csv", "a.csv", ".csv", None, len(data), (0, 0))
     parts = list(cut_csv(in_blocks(data, list(range(0, len(data), 7))), source, parameters(), 50))
     assert len(parts) > 15
-    assert {part.before for part in parts[1:]} == {b"number,text\r\n"}
-    assert b"".join(block for part in parts for block in part.blocks) == data
+    assert {part.before for part in parts[1:]} == {header.encode()}
+    wholes = [b"".join(part.blocks) for part in parts]
+    assert all(whole.endswith(b'"\r\n') for whole in wholes if whole)
+    assert b"".join(wholes) == data
 
 
 def test_a_quote_without_end_is_refused_where_its_row_begins():
@@ -254,6 +258,13 @@ def test_a_quote_without_end_is_refused_where_its_row_begins():
     source = Source("a.csv", "a.csv", ".csv", None, 1 << 30, (0, 0))
     with pytest.raises(UserError, match=r"^a\.csv, line 4: "):
         list(cut_csv(blocks, source, parameters(), 1))
+
+
+def test_a_later_part_of_a_table_knows_no_line():
+    """It does not know how many come before it."""
+    for first, place in ((True, ", line 2"), (False, "")):
+        with pytest.raises(UserError, match=f"^a\\.csv{place}: "):
+            list(csv_rows([b'a,b\n1,"2\n'], "a.csv", Tally(), first=first))
 
 
 TOKEN = re.compile(r'"(?:\\["\\]|\\(?!["\\])|[^"\\])*("?)|\\["\\]|.', re.DOTALL)

@@ -138,8 +138,7 @@ def cut_csv(
         parts = [data[cut:]]
         held = len(data) - cut
         enough = size if cut else 2 * held
-    if held or not before:
-        yield Part(parts, before)
+    yield Part(parts, before)
 
 
 class _Rows:
