@@ -90,6 +90,10 @@ def test_prompts_are_read_as_clean_writes_text(tmp_path: Path):
     assert question.question == asked
     assert question.ids == tokenizer.encode_document(chat_prompt([("user", 'It\'s "open"?')]))
     assert text.ids == tokenizer.encode("... ")
+    [blank] = encode_prompts(
+        [PromptParams(text="\n")], tokenizer, context_length=9, mode="balanced"
+    )
+    assert blank.ids == tokenizer.encode("\n")
 
 
 @pytest.mark.parametrize("expect", ["🙂", " 🙂"])
@@ -207,6 +211,20 @@ def test_only_conversations_have_a_first_question(tokenizer: TextTokenizer):
         )
 
 
+def test_an_answer_is_as_long_as_the_model_may_write(tmp_path: Path):
+    """In whole characters; each byte of these is a token."""
+    tokenizer = read_tokenizer(make_tokenizer_file(tmp_path, "bpe"))
+    chat = render_chat([("user", "count?"), ("assistant", "一二三")])
+    for most in range(3, 13):
+        [found] = first_questions([chat], tokenizer, context_length=64, max_new_tokens=most)
+        assert found.question.truth == "一二三"[: most // 3]
+
+
+def test_a_middle_begins_at_its_next_line_or_else_word():
+    for gap, rest in (("x\n", "two"), ("x ", "y" * prompts.LINE_CHARS + "\ntwo")):
+        assert prompts._from_line(gap + rest) == rest
+
+
 def test_system_message_stays_before_the_question(tmp_path: Path):
     [found] = of(tmp_path, [SYSTEM])
     shown = "System: Be terse.\nUser: count?\nAssistant:"
@@ -301,5 +319,7 @@ def test_places_are_the_same_in_blocks_of_any_size(monkeypatch: pytest.MonkeyPat
 
 
 def test_documents_too_short_to_begin_are_passed_over():
-    ids = np.array([1, 0, 2, 0, 3, 3, 3, 3, 3, 0, 4, 0])
-    assert list(places(ids, np.array([0, 4, 4, 4, 4]), 0)) == [Place(4)]
+    """Those of fewer than eight bytes, however many they are."""
+    sizes = np.array([0, 4, 7])
+    assert list(places(np.array([2, 0, 1, 0, 1, 1, 0, 1, 0]), sizes, 0)) == [Place(4)]
+    assert list(places(np.array([2, 0] * 500), sizes, 0)) == []
