@@ -145,6 +145,8 @@ def test_spans_are_those_that_reading_finds(
     ids = search.tokenizer.encode(text)
     spans = search.spans(ids, min_words=min_words)
     assert described(search, ids, spans) == spans_by_reading(text, [*documents, LAST], min_words)
+    for span in spans:
+        assert (np.diff(span.places[:, 0]) > 0).all(), "in the order of the text"
 
 
 @functools.cache
@@ -169,7 +171,13 @@ def test_overlaps_are_those_that_reading_finds(
     every = set().union(*(ngrams(document, words) for document in [*documents, LAST]))
     shared = [not every.isdisjoint(ngrams(text, words)) for text in texts]
     assert found.tolist() == np.flatnonzero(shared).tolist()
-    for span in overlap.passages(5):
+    passages = overlap.passages(5)
+    assert [one.words for one in overlap.passages(2)] == [one.words for one in passages[:2]]
+    assert len(passages) <= 5
+    for longer, shorter in itertools.combinations(passages, 2):
+        assert longer.words >= shorter.words
+        assert not longer.start <= shorter.start < shorter.stop <= longer.stop
+    for span in passages:
         (passage,) = ngrams(search.text_of(ids[span.start : span.stop].tolist()), span.words)
         counts = [passage in ngrams(document, span.words) for document in [*documents, LAST]]
         assert (len(span.documents), span.count >= len(span.documents)) == (sum(counts), True)
@@ -200,6 +208,20 @@ def test_a_text_that_ends_in_half_a_word(search: Search, documents: list[str]) -
         spans = search.spans(ids[:stop], min_words=1)
         expected = spans_by_reading(text, [*documents, LAST], 1)
         assert described(search, ids[:stop], spans) == expected
+
+
+def test_keys_do_not_overflow(
+    bpe_file: Path, char_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They are those of exact integers, also of the last token of the vocabulary."""
+    monkeypatch.setattr(search_module, "COMPARED", 99)
+    for number, file in enumerate((bpe_file, char_file)):
+        search = indexed(tmp_path / str(number), ["to be"], file)
+        size = search.tokenizer.vocab_size
+        columns = len(search._weights)
+        exact = sum(size * (size + 1) ** column for column in range(columns))
+        assert search._key(np.full((1, columns), size - 1)).tolist() == [exact]
+        assert (size + 1) ** (columns + 1) > 2**63, "as many tokens as fit"
 
 
 def test_nothing_is_found_of_nothing(search: Search) -> None:
