@@ -47,6 +47,12 @@ def test_wrong_name_is_an_error_and_no_page(
     assert not (workspace / "reports/compare.html").exists()
 
 
+def test_all_goes_without_names(workspace: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.chdir(workspace)
+    with pytest.raises(SystemExit, match="leave out epoch-1 epoch-2"):
+        main(["compare", "--all", "epoch-1", "epoch-2"])
+
+
 @pytest.mark.skipif(os.name == "nt", reason="Windows has no pty")
 @pytest.mark.parametrize(("more", "coloured"), [({}, True), ({"NO_COLOR": "1"}, False)])
 def test_colours_only_on_terminals_without_no_color(

@@ -79,6 +79,31 @@ def test_compare(
     found = printed("compare", "epoch-1", "epoch-2")
     assert set(fields(found)) <= stated("compare")
     assert [column["epoch"] for column in found["columns"]] == [1, 2]
+    assert found["columns"][1] == {
+        "name": "epoch-2",
+        "same": [],
+        "epoch": 2,
+        "epochs": 3,
+        "train_loss": 2.0,
+        "val_loss": 2.5,
+        "perplexity": 1234.5 / 2,
+        "bits_per_byte": 1.25,
+        "right": 1,
+        "asked": 2,
+        "repetition": 0.0,
+        "steps": 40,
+        "tokens": 40 * 2048,
+        "parameters": 57_344,
+    }
+    first = found["prompts"][0]
+    assert (first["prompt"], first["expect"]) == (
+        "What is the capital of France?",
+        "France is Paris",
+    )
+    assert [answer["greedy"] for answer in first["answers"]] == [
+        "The capital of Spain is Madrid.",
+        "The capital of France is Paris.",
+    ]
     assert {len(prompt["answers"]) for prompt in found["prompts"]} == {2}
     missing = stated("compare") - set(fields(found))
     assert missing <= {

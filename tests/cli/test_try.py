@@ -61,14 +61,23 @@ def test_it_fits_runs_and_opens_the_report(session: Session):
 def test_your_own_edits_are_not_written_over(session: Session, capsys: pytest.CaptureFixture[str]):
     edited = PARAMS_FILE.read_text().replace("n_layer: 4", "n_layer: 5")
     PARAMS_FILE.write_text(edited)
-    with pytest.raises(SystemExit) as ended:
-        main(["try", "../a.txt"])
-    assert ended.value.code == 1
-    assert PARAMS_FILE.read_text() == edited
-    assert "--yes" in capsys.readouterr().out
-    assert not session.ran
+    for is_staged in (False, True):
+        if is_staged:
+            git.execute(Path(), "add", str(PARAMS_FILE))
+        with pytest.raises(SystemExit) as ended:
+            main(["try", "../a.txt"])
+        assert ended.value.code == 1
+        assert PARAMS_FILE.read_text() == edited
+        assert "--yes" in capsys.readouterr().out
+        assert not session.ran
     main(["try", "../a.txt", "--yes"])
     assert session.ran
+
+
+def test_no_browser_opens_where_nobody_looks(session: Session, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: False)
+    main(["try", "../a.txt"])
+    assert session.opened == ["summary"]
 
 
 def test_a_pipeline_that_stops_ends_in_a_sentence(

@@ -141,6 +141,9 @@ def test_the_table_comes_back(tmp_path: Path, measured: tuple[Evaluation, pl.Dat
     assert found.drop("source", "loss").equals(documents.drop("source", "loss"))
     assert found["source"].unique().to_list() == ['a,"b"  <b>']
     assert found["loss"].to_list() == pytest.approx(documents["loss"].to_list(), rel=1e-5)
+    untold = documents.with_columns(source=pl.lit(None, pl.String))
+    write_documents(tmp_path / "a.csv", untold)
+    assert read_documents(tmp_path / "a.csv").drop("loss").equals(untold.drop("loss"))
 
 
 def test_groups_come_back(tmp_path: Path, measured: tuple[Evaluation, pl.DataFrame]) -> None:

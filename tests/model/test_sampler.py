@@ -104,8 +104,14 @@ def test_a_high_penalty_avoids_repetition_while_it_can():
         ),
         ({"repetition_penalty": 11.0}, r"repetition_penalty \(11.0\)"),
         ({"seed": -1}, r"seed \(-1\) must be between 0 and 4294967295"),
+        ({"seed": 2**32}, r"seed \(4294967296\)"),
     ],
 )
 def test_a_value_out_of_range_is_refused(how: dict[str, Any], sentence: str):
     with pytest.raises(UserError, match=sentence):
         Sampling(**({"max_new_tokens": 1} | how))
+
+
+def test_the_ends_of_the_ranges_are_in_them():
+    Sampling(max_new_tokens=1, temperature=0, top_k=1, top_p=1, repetition_penalty=0.1, seed=0)
+    Sampling(max_new_tokens=1, repetition_penalty=10, seed=2**32 - 1)
