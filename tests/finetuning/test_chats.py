@@ -113,6 +113,7 @@ def test_each_packed_chat_is_whole_and_once():
     assert (targets != IGNORED).any(axis=1).all(), "each sequence has a chat"
     assert len(layers) <= 1.1 * sum(size - 1 for size in sizes) / 16 + 1
     assert len(pack_chats(chats_of([6, 6, 12, 12]), 16)) == 2, "the longest come first"
+    assert len(pack_chats(chats_of([12, 11, 4, 3, 3, 3, 3]), 16)) == 2, "into the least room"
 
 
 def exchange(number: int, answer: str = "It is", *, more: str = "") -> Document:
@@ -152,6 +153,7 @@ def test_some_held_out_chats_are_kept_as_text(tmp_path: Path, tokenizer: TextTok
     whole = [exchange(number) for number in range(99)]
     assert found.chats > EXAMPLES == len(set(found.examples))
     assert [text for text in whole if text in found.examples] == found.examples
+    assert whole.index(found.examples[-1]) > 50, "spread over all"
 
 
 def test_long_chats_are_cut_and_counted(tmp_path: Path, tokenizer: TextTokenizer):

@@ -359,8 +359,36 @@ def test_processes_of_one_training_read_chats_cleaned_once(base: Path, here: Pat
             check=True,
         )
         assert done.stdout == f"{folder} {totals(folder).documents}\n"
+        with pytest.raises(UserError), clean_chats(params, parameters(), encoding="auto"):
+            raise AssertionError("a process by itself does not take the chats of another")
     assert not folder.exists()
     assert CHATS not in os.environ
+
+
+def test_a_job_trains_on_some_chats_and_is_measured_on_others(base: Path):
+    """Its steps are those of the chats with the base's text beside them."""
+    changes = {"data": str(base / "chats.jsonl"), "base_fraction": 0.5, "batch_size": 1}
+    params = FinetuneParams.model_validate(SECTION | changes)
+    runtime = runtime_params(parallel="fsdp")
+    with clean_chats(params, parameters(), encoding="auto") as folder:
+        job, chats = finetuning_job(
+            params,
+            chats_folder=folder,
+            runtime=runtime,
+            models=base / "model",
+            tokens=base / "tokens",
+            tokenizer_file=base / "tokenizer.json",
+        )
+    train, val = chats["train"], chats["val"]
+    assert train.answer_bytes != val.answer_bytes
+    data = job.open(CPU, Group(), runtime)
+    assert data.val_bytes == val.answer_bytes
+    assert data.val.count == len(val.layers) != len(train.layers)
+    assert data.train.count == 2 * len(train.layers)
+    model = read_manifest(base / "model").model
+    own = params.as_training(train_params(), model, sequences=2 * len(train.layers))
+    assert job.manifest.train == TrainedWith.model_validate(own.model_dump())
+    assert params.as_training(train_params(), model, sequences=len(train.layers)) != own
 
 
 def test_other_chats_bases_and_methods_are_other_runs(base: Path):
