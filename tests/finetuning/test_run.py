@@ -32,7 +32,7 @@ from tests.training.tiny import (
 )
 from tokenmill.core.errors import UserError
 from tokenmill.costs import COSTS, CostRow
-from tokenmill.finetuning.chats import ChatSplit
+from tokenmill.finetuning.chats import ChatSplit, read_chats
 from tokenmill.finetuning.params import FinetuneParams, Method
 from tokenmill.finetuning.run import (
     CHATS,
@@ -42,8 +42,9 @@ from tokenmill.finetuning.run import (
     with_base_text,
 )
 from tokenmill.formats.records import read_rows
-from tokenmill.formats.shards import totals
+from tokenmill.formats.shards import batches, totals
 from tokenmill.formats.token_file import Split
+from tokenmill.formats.tokenizer import read_tokenizer
 from tokenmill.model.config import LoraParams, ModelParams
 from tokenmill.model.device import Compute
 from tokenmill.model.manifest import (
@@ -365,11 +366,21 @@ def test_processes_of_one_training_read_chats_cleaned_once(base: Path, here: Pat
     assert CHATS not in os.environ
 
 
+def test_chats_are_read_in_the_encoding_of_the_text(here: Path):
+    chat = '{"instruction": "Wie groß?", "response": "Größer."}\n'
+    (here / "chats.jsonl").write_text(chat, encoding="cp437")
+    params = FinetuneParams.model_validate(SECTION | {"data": str(here / "chats.jsonl")})
+    with clean_chats(params, parameters(), encoding="cp437") as folder:
+        (batch,) = batches(folder, ("text",))
+        assert "Größer." in batch["text"][0]
+
+
 def test_a_job_trains_on_some_chats_and_is_measured_on_others(base: Path):
     """Its steps are those of the chats with the base's text beside them."""
     changes = {"data": str(base / "chats.jsonl"), "base_fraction": 0.5, "batch_size": 1}
     params = FinetuneParams.model_validate(SECTION | changes)
     runtime = runtime_params(parallel="fsdp")
+    model = read_manifest(base / "model").model
     with clean_chats(params, parameters(), encoding="auto") as folder:
         job, chats = finetuning_job(
             params,
@@ -379,13 +390,19 @@ def test_a_job_trains_on_some_chats_and_is_measured_on_others(base: Path):
             tokens=base / "tokens",
             tokenizer_file=base / "tokenizer.json",
         )
+        expected = read_chats(
+            folder,
+            read_tokenizer(base / "tokenizer.json"),
+            context_length=model.context_length,
+            held_out=params.val_fraction,
+        )
     train, val = chats["train"], chats["val"]
+    assert (train.chats, val.chats) == (expected["train"].chats, expected["val"].chats)
     assert train.answer_bytes != val.answer_bytes
     data = job.open(CPU, Group(), runtime)
     assert data.val_bytes == val.answer_bytes
     assert data.val.count == len(val.layers) != len(train.layers)
     assert data.train.count == 2 * len(train.layers)
-    model = read_manifest(base / "model").model
     own = params.as_training(train_params(), model, sequences=2 * len(train.layers))
     assert job.manifest.train == TrainedWith.model_validate(own.model_dump())
     assert params.as_training(train_params(), model, sequences=len(train.layers)) != own
