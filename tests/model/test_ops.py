@@ -216,6 +216,19 @@ def test_compiled_attention_drops_out():
     assert not torch.equal(compiled(q, k, v, dropout=0.5), compiled(q, k, v, dropout=0.0))
 
 
+def test_long_texts_attend_and_drop_out_as_short_ones(monkeypatch: pytest.MonkeyPatch):
+    """PyTorch's own kernel takes the same mask and the same dropout."""
+    draws = torch.Generator().manual_seed(0)
+    q, k, v = (torch.randn(2, 3, 9, 4, generator=draws) for _ in range(3))
+    mask = ops.own_text_mask(torch.tensor([[0] * 4 + [4] * 5, [0] * 9]))
+    short = [ops.attend(q, k, v, dropout=0.0, mask_B1TT=each) for each in (None, mask)]
+    monkeypatch.setattr(ops, "MAX_PLAIN_LENGTH", 8)
+    for each, expected in zip((None, mask), short, strict=True):
+        torch.testing.assert_close(ops.attend(q, k, v, dropout=0.0, mask_B1TT=each), expected)
+        dropped = ops.attend(q, k, v, dropout=0.5, mask_B1TT=each)
+        assert (dropped - expected).abs().max() > 0.1
+
+
 @given(
     share=st.floats(0.0, 0.95),
     shape=st.lists(st.integers(1, 7), min_size=1, max_size=3),

@@ -113,7 +113,8 @@ def test_no_row_and_no_grid_where_nothing_is_expected(make_run: MakeRun):
 def test_filters_hide_the_columns_and_lines_of_a_value(make_run: MakeRun):
     wide = make_run(epochs=2, params={"model.n_embd": 256})
     run = make_run(epochs=2)
-    assert "checkbox" not in render_page(compared(("a", run, 1), ("b", wide, 1)))
+    for few in ((("a", run, 1), ("b", wide, 1)), (("a", run, 1), ("b", run, 2), ("c", run, 1))):
+        assert "checkbox" not in render_page(compared(*few))
     page = render_page(compared(("a", run, 1), ("b", wide, 1), ("c", run, 2)))
     Page(page).assert_self_contained()
     values = re.findall(r"<label><input [^>]*><bdi>(.*?)</bdi></label>", page)
@@ -128,6 +129,7 @@ def test_filters_hide_the_columns_and_lines_of_a_value(make_run: MakeRun):
         ".line-1",
     }
     assert page.count('<polyline class="line-') == 4, "two runs in two charts"
+    assert "epoch 1: 1.7500" in page, "bits per byte"
 
 
 @pytest.mark.parametrize("lock", ["{}", "stages: []", "stages: {train: {outs: [1]}}"])
@@ -150,9 +152,11 @@ def test_only_parameters_that_differ_are_shown(make_run: MakeRun):
     second = make_run(
         epochs=1, params={"model.n_layer": 12, "runtime.device": "cpu", "evaluate.prompts": []}
     )
-    differing = compared(("a", first, 1), ("b", second, 1)).settings
-    assert differing == {"model.n_layer": ["4", "12"]}
-    assert not compared(("a", first, 1), ("b", first, 1)).settings
+    for other, differing in ((second, {"model.n_layer": ["4", "12"]}), (first, {})):
+        comparison = compared(("a", first, 1), ("b", other, 1))
+        assert comparison.settings == differing
+        text = printed(comparison, width=80, colours=False)
+        assert ("what differs" in text, "model.n_layer" in text) == 2 * (bool(differing),)
 
 
 @pytest.mark.parametrize(
@@ -238,6 +242,14 @@ def test_changes_are_marked_by_signs_or_colours(make_run: MakeRun):
     assert "is \033[9;31mMadrid\033[0m \033[1;32mParis\033[0m." in inked
     bare = re.sub(r"\[-|-\]|\{\+|\+\}", "", plain)
     assert re.sub(r"\033\[[\d;]*m", "", inked).split() == bare.split()
+
+
+def test_answers_are_cut_on_a_terminal_and_none_is_said(make_run: MakeRun):
+    run = make_run(epochs=2)
+    long = printed(compared(("a", run, 1)), width=100, colours=False)
+    assert 200 < long.count("x") < 400
+    assert "(nothing)" not in long
+    assert "(nothing)" in printed(compared(("a", run, 2)), width=100, colours=False)
 
 
 @pytest.mark.parametrize("width", [40, 60, 100])
