@@ -11,7 +11,13 @@ from tokenmill import languages
 from tokenmill.core.errors import UserError
 from tokenmill.data import filters as filters_module
 from tokenmill.data.filters import Languages, drop_reasons, first_broken_rule
-from tokenmill.data.repetition import lines_of, repeated_ngrams, repeated_spans, words_of
+from tokenmill.data.repetition import (
+    lines_of,
+    paragraphs_of,
+    repeated_ngrams,
+    repeated_spans,
+    words_of,
+)
 from tokenmill.languages import LANGUAGE_CHARS, detect_languages, known_languages
 
 QUALITY = filters(gopher_quality=True, gopher_min_words=3, gopher_stop_words=1)
@@ -203,6 +209,21 @@ def test_ngrams_at_the_edge(n):
     shorter = text.replace("qq", "q", 1)
     found = [first_broken_rule(repeated_ngrams(frame(one)))[0] for one in (text, shorter)]
     assert found == [None, "top_ngrams" if n < 5 else "duplicate_ngrams"]
+
+
+def test_a_repeated_phrase_counts_by_whole_ngrams():
+    """Of its eleven words of three characters, ten are a repetition: 30 of 300 characters."""
+    phrase = " ".join(f"w{number:02}" for number in range(11))
+    for chars, verdict in ((300, None), (299, "duplicate_ngrams")):
+        text = f"{phrase} <> {phrase}"
+        text = text.replace("<>", "q" * (chars - len(text) + 2))
+        assert len(text) == chars
+        assert first_broken_rule(repeated_ngrams(frame(text)))[0] == verdict
+
+
+def test_blank_lines_are_no_parts():
+    some = texts("a\n\n\nb\n\n \n\n\n\nc\n")
+    assert paragraphs_of(some)[0].to_list() == lines_of(some)[0].to_list() == ["a", "b", "c"]
 
 
 def frame(text: str) -> pl.DataFrame:
