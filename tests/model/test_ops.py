@@ -207,6 +207,46 @@ def test_compiled_functions_have_the_same_gradient(name: str, dtype: torch.dtype
     torch.testing.assert_close(gradients[1], gradients[0])
 
 
+SIN = torch.tensor([0.8] * 4 + [-0.8] * 4)
+FORMULAS: list[tuple[Callable[[Tensor], Tensor], Callable[[Tensor], Tensor]]] = [
+    (ops.rms_norm, lambda x: x * (x.square().mean(-1, keepdim=True) + 1e-6).rsqrt()),
+    (
+        lambda x: ops.apply_rotary(x, torch.full((8,), 0.6), SIN),
+        lambda x: 0.6 * x + SIN * x.roll(4, -1),
+    ),
+    (ops.relu_squared, lambda x: x.relu().square()),
+    (ops.gelu, lambda x: F.gelu(x, approximate="tanh")),
+]
+
+
+@pytest.mark.parametrize(("ours", "formula"), FORMULAS, ids=[*COMPILED][: len(FORMULAS)])
+def test_values_and_gradients_are_those_of_the_formula(
+    ours: Callable[[Tensor], Tensor], formula: Callable[[Tensor], Tensor]
+):
+    """Also where numbers are so small that the norm's constant counts."""
+    x = torch.randn(4, 8, generator=torch.Generator().manual_seed(0))
+    x[2:] *= 1e-3
+    found = []
+    for function in (ours, formula):
+        leaf = x.clone().requires_grad_()
+        y = function(leaf)
+        (y * torch.arange(32.0).view(4, 8)).sum().backward()
+        found.append((y.detach(), leaf.grad))
+    torch.testing.assert_close(*found, rtol=1e-4, atol=1e-6)
+    with torch.inference_mode():
+        torch.testing.assert_close(ours(x), found[1][0], rtol=1e-4, atol=1e-6)
+
+
+def test_the_residual_stream_is_not_float16():
+    """Its range is too small for a sum over all blocks."""
+    for products, stream in (
+        (torch.bfloat16, torch.bfloat16),
+        (torch.float16, torch.float32),
+        (torch.float32, torch.float32),
+    ):
+        assert ops.stream_dtype(products) == stream
+
+
 def test_compiled_attention_drops_out():
     """In torch 2.11 a compiled function takes itself for an exported one, whose attention once had
     no dropout."""
