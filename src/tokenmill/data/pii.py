@@ -43,7 +43,7 @@ _VERSION = re.compile(
 _CANDIDATE = {
     "email": r"\S@\S",
     "card": r"[2-6](?:[ -]?[0-9]){13}",
-    "phone": r"\+[ (]?[1-9]|[0-9]{3}[).-] ?[0-9]{3}[.-][0-9]{4}",
+    "phone": r"\+[1-9]|[0-9]{3}[).-] ?[0-9]{3}[.-][0-9]{4}",
     "ip": r"[0-9]\.[0-9]{1,3}\.[0-9]|[0-9A-Fa-f:]:[0-9A-Fa-f]{0,4}:",
 }
 """A pattern that every match of a kind contains. polars finds the texts with it, and Python
