@@ -178,8 +178,8 @@ def test_gopher_quality_at_the_edge_of_each_rule(text, verdict):
         # 3 of 10 parts, 3 of 9
         (["abcdef", "d", "e", "f", "g", "h", "i", "d", "e", "f"], False),
         (["abcdef", "d", "e", "f", "g", "h", "d", "e", "f"], True),
-        # 20 of 94 characters (97 with blank lines between), 20 of 100 (103)
-        (["x" * 20, "y" * 50, "z", "x" * 20], True),
+        # 20 of 94 characters (97 with blank lines between), 20 of 100 (103); not of bytes
+        (["é" * 20, "ß" * 50, "z", "é" * 20], True),
         (["x" * 20, "y" * 56, "z", "x" * 20], False),
     ],
 )
