@@ -27,9 +27,8 @@ from tokenmill.schema import (
     AllParams,
     RuntimeSection,
     check_all,
-    refuse_missing_text,
-    refuse_wrong_filters,
-    refuse_wrong_prompts,
+    problems_of_stages,
+    refuse_for_stages,
     way_back,
     with_way_back,
 )
@@ -68,6 +67,11 @@ def refused(path: Path) -> ParamsError:
     with pytest.raises(ParamsError) as error:
         check_all(path)
     return error.value
+
+
+def refused_by_a_stage(path: Path) -> list[str]:
+    """The parameters with values that are allowed, and that a stage of the project would refuse."""
+    return [name for name, _ in problems_of_stages(check_all(path), path.parent)]
 
 
 def unreadable(path: Path) -> str:
@@ -126,11 +130,11 @@ def test_what_a_value_must_be_is_said_in_words_of_yaml(
 
 
 def test_an_unknown_language_is_refused_before_any_text_is_read(write: Write):
-    refuse_wrong_filters(check_all(write(clean__filters__languages=["en", "de"])))
-    with pytest.raises(ParamsError) as refused:
-        refuse_wrong_filters(check_all(write(clean__filters__languages=["en", "xx"])))
-    assert refused.value.parameters == ["clean.filters.languages"]
-    assert "(xx)" in str(refused.value)
+    assert refused_by_a_stage(write(clean__filters__languages=["en", "de"])) == []
+    params = check_all(write(clean__filters__languages=["en", "xx"]))
+    ((name, sentence),) = problems_of_stages(params, Path())
+    assert name == "clean.filters.languages"
+    assert "(xx)" in sentence
 
 
 @pytest.mark.parametrize("prompt", [{"user": "ok?", "expect": "✓"}, {"text": "✓"}])
@@ -141,14 +145,38 @@ def test_a_prompt_of_which_nothing_is_left_is_refused_first(
     """Not only by `evaluate`, after the training."""
     raw = tmp_path / "texts"
     raw.mkdir()
+    (raw / "a.txt").write_text("text")
     given = "auto" if is_beside else [prompt]
     if is_beside:
         (raw / "prompts.yaml").write_text(f"prompts: {json.dumps([prompt])}")
     params = check_all(write(data__raw=str(raw), evaluate__prompts=given))
-    with pytest.raises(UserError, match=r"clean\.mode \(balanced\)"):
-        refuse_wrong_prompts(params)
-    params = check_all(write(data__raw=str(raw), evaluate__prompts=given, clean__mode="none"))
-    refuse_wrong_prompts(params)
+    ((name, sentence),) = problems_of_stages(params, tmp_path)
+    assert name == "evaluate.prompts"
+    assert "clean.mode (balanced)" in sentence
+    kept = write(data__raw=str(raw), evaluate__prompts=given, clean__mode="none")
+    assert refused_by_a_stage(kept) == []
+
+
+def test_all_that_stages_refuse_is_in_one_error(write: Write, tmp_path: Path):
+    """Each would end a run of its own, hours later."""
+    path = write(
+        data__mixture={"books": 2},
+        finetune__methods=["lora"],
+        finetune__data=str(tmp_path / "nowhere"),
+        clean__filters__languages=["xx"],
+        evaluate__prompts=[{"text": "✓"}, {"text": "text"}, {"user": "✗"}],
+        benchmarks__names=["mine"],
+    )
+    with pytest.raises(ParamsError) as error:
+        refuse_for_stages(check_all(path))
+    assert error.value.parameters == [
+        "data.mixture",
+        "finetune.data",
+        "clean.filters.languages",
+        "evaluate.prompts",
+        "evaluate.prompts",
+        "benchmarks.names",
+    ]
 
 
 @pytest.mark.parametrize(
@@ -207,16 +235,17 @@ def test_names_of_a_mixture_are_compared_with_the_text(write: Write, tmp_path: P
         (tmp_path / "raw" / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / "raw" / name).write_text("text")
     raw = {"data__raw": str(tmp_path / "raw")}
-    refuse_missing_text(check_all(write(**raw, data__mixture={"chats": 2, "web": 0, "c.md": 1})))
+    right = write(**raw, data__mixture={"chats": 2, "web": 0, "c.md": 1})
+    assert refused_by_a_stage(right) == []
     for name in ("books", "web/deep", "a.txt", ""):
         params = check_all(write(**raw, data__mixture={name: 2}))
-        with pytest.raises(ParamsError, match=r"are c\.md, chats, web") as error:
-            refuse_missing_text(params)
-        assert error.value.parameters == ["data.mixture"]
+        ((parameter, sentence),) = problems_of_stages(params, tmp_path)
+        assert parameter == "data.mixture"
+        assert "are c.md, chats, web" in sentence
     params = check_all(write(**raw, data__mixture={"chats": 0, "web": 0, "c.md": 0}))
-    with pytest.raises(ParamsError, match="weight 0") as error:
-        refuse_missing_text(params)
-    assert error.value.parameters == ["data.mixture"]
+    ((parameter, sentence),) = problems_of_stages(params, tmp_path)
+    assert parameter == "data.mixture"
+    assert "weight 0" in sentence
 
 
 @pytest.mark.parametrize("weight", [1, 2])
@@ -226,17 +255,16 @@ def test_names_are_compared_with_what_dvc_makes_or_tracks(
     """A built-in text, of which there need be no file yet; and one that `dvc add` tracks, once DVC
     has fetched it."""
     for name in ("train.jsonl", "validation.jsonl"):
-        refuse_missing_text(check_all(write(data__mixture={name: weight})))
+        assert refused_by_a_stage(write(data__mixture={name: weight})) == []
     (tmp_path / "raw.dvc").touch()
     tracked = {"data__raw": str(tmp_path / "raw"), "data__mixture": {"train.json": weight}}
-    refuse_missing_text(check_all(write(**tracked)))
+    assert refused_by_a_stage(write(**tracked)) == []
     (tmp_path / "raw").mkdir()
     (tmp_path / "raw/train.jsonl").write_text('{"text": "a"}')
     for values in (tracked, {"data__mixture": tracked["data__mixture"]}):
-        params = check_all(write(**values))
-        with pytest.raises(ParamsError, match=r"data\.mixture\.train\.json is no source") as error:
-            refuse_missing_text(params)
-        assert error.value.parameters == ["data.mixture"]
+        ((parameter, sentence),) = problems_of_stages(check_all(write(**values)), tmp_path)
+        assert parameter == "data.mixture"
+        assert "data.mixture.train.json is no source" in sentence
 
 
 @pytest.mark.parametrize("written", ["6e-4", "6.0e-4", "0.0006", "6E-04"])

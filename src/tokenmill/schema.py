@@ -7,9 +7,10 @@ result, so DVC does not track it.
 """
 
 import contextlib
+import functools
 import os
 import time
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -194,16 +195,67 @@ def _in_sections(values: Mapping[str, Any], names: Sequence[str]) -> dict[str, A
     return {name: value for name, value in values.items() if f"{name}.".startswith(sections)}
 
 
-def refuse_missing_text(params: AllParams) -> None:
-    """Refuse a `data.raw` without readable text, or such a `finetune.data` if fine-tuning is on,
-    unless DVC makes or fetches it; and a mixture of other sources than the text has."""
-    wanted = {"data.raw": params.data.raw}
+def refuse_for_stages(params: AllParams) -> None:
+    """Refuse what a stage would refuse.
+
+    Raises:
+        ParamsError: see `problems_of_stages`.
+    """
+    if problems := problems_of_stages(params, Path()):
+        raise ParamsError(PARAMS_FILE, problems)
+
+
+def problems_of_stages(params: AllParams, root: Path) -> list[tuple[str, str]]:
+    """What a stage of the project at `root` would refuse, perhaps hours later, although each value
+    by itself is allowed: the dotted names of parameters, each with a sentence.
+
+    These are text, prompts and benchmarks that are missing or damaged, unless DVC makes or fetches
+    them; a mixture of other sources than the text has; an unknown language; and tokens in another
+    form than training wants them.
+    """
+    found = list[tuple[str, str]]()
+    about = functools.partial(_noted, found)
+    raw = raw_text(params.data.raw, root)
+    is_sample = raw == root / SAMPLE
+    names: Collection[str] | None = None
+    with about("data.raw"):
+        names = [TRAIN, VALIDATION] if is_sample else _names_of_text(raw, "data.raw")
+        # The stage `train` refuses a source whose documents were all dropped or held out
+        if params.data.mixture and names is not None:
+            with about("data.mixture"):
+                sources = {name.split("/")[0] for name in names}
+                check_mixture(params.data.mixture, sources, "data.raw")
     if params.finetune.methods and params.finetune.data:
-        wanted["finetune.data"] = params.finetune.data
-    for name, value in wanted.items():
-        names = _names_of_text(raw_text(value), name)
-        if name == "data.raw" and params.data.mixture and names is not None:
-            _check_mixture(params.data.mixture, {each.split("/")[0] for each in names})
+        with about("finetune.data"):
+            _names_of_text(raw_text(params.finetune.data, root), "finetune.data")
+    with about("clean.filters.languages"):
+        params.clean.filters.refuse_unknown_languages()
+    with about("evaluate.prompts"):
+        prompts = params.evaluate.prompts
+        if prompts == "auto":
+            prompts = prompts_beside(raw) if names and not is_sample else None
+        for one in prompts or []:
+            with about("evaluate.prompts"):
+                normalized(one, params.clean.mode)
+    for name in params.benchmarks.names:
+        if benchmark_file(name, root).exists() or not is_tracked(name, root):
+            with about("benchmarks.names"):
+                read_items(name, root)
+    # Of another text or parameter, the stage `unpack` will write tokens in the form that is wanted
+    is_compressed = compressed_file(root / TOKENS).exists()
+    problem = other_form(params.runtime.token_placement, compressed=is_compressed)
+    if problem and _are_unpacked(params, root):
+        found.append(("runtime.token_placement", problem))
+    return found
+
+
+@contextlib.contextmanager
+def _noted(problems: list[tuple[str, str]], parameter: str) -> Iterator[None]:
+    """Add an error of this block to the problems, as one of this parameter."""
+    try:
+        yield
+    except UserError as error:
+        problems.append((parameter, str(error)))
 
 
 def _names_of_text(place: Raw, parameter: str) -> Collection[str] | None:
@@ -211,80 +263,22 @@ def _names_of_text(place: Raw, parameter: str) -> Collection[str] | None:
     them.
 
     Raises:
-        ParamsError: there is no readable text.
+        UserError: there is no readable text.
     """
-    # Only the stage `check` needs these libraries
+    # Only these checks need the libraries
     from tokenmill.data.readers import FORMATS  # noqa: PLC0415
     from tokenmill.data.sources import find_sources, tracked_by_dvc  # noqa: PLC0415
 
-    if place == SAMPLE:
-        return [TRAIN, VALIDATION]
     if isinstance(place, Path) and not place.exists() and tracked_by_dvc(place):
         return None
-    try:
-        return [source.name for source in find_sources(place, FORMATS, parameter=parameter).sources]
-    except UserError as error:
-        raise ParamsError(PARAMS_FILE, [(parameter, str(error))]) from None
+    return [source.name for source in find_sources(place, FORMATS, parameter=parameter).sources]
 
 
-def _check_mixture(mixture: Mapping[str, float], sources: set[str]) -> None:
-    """Refuse the name of no source, and weights that leave none, before the text is cleaned; the
-    stage `train` refuses a source whose documents were all dropped or held out."""
-    try:
-        check_mixture(mixture, sources, "data.raw")
-    except UserError as error:
-        raise ParamsError(PARAMS_FILE, [("data.mixture", str(error))]) from None
-
-
-def refuse_wrong_filters(params: AllParams) -> None:
-    """Refuse a language that the stage `clean` would refuse."""
-    try:
-        params.clean.filters.refuse_unknown_languages()
-    except UserError as error:
-        raise ParamsError(PARAMS_FILE, [("clean.filters.languages", str(error))]) from None
-
-
-def refuse_wrong_prompts(params: AllParams) -> None:
-    """Refuse prompts, also those in a file beside the raw text, that the stage `evaluate` would
-    refuse, hours later."""
-    raw = raw_text(params.data.raw)
-    prompts = params.evaluate.prompts
-    if prompts == "auto":
-        prompts = None if raw == SAMPLE else prompts_beside(raw)
-    for one in prompts or []:
-        normalized(one, params.clean.mode)
-
-
-def refuse_wrong_benchmarks(params: AllParams) -> None:
-    """Refuse benchmarks that are missing or damaged, which the stage `benchmark` would refuse,
-    hours later, unless DVC fetches them."""
-    problems = list[tuple[str, str]]()
-    for name in params.benchmarks.names:
-        if is_tracked(name) and not benchmark_file(name).exists():
-            continue
-        try:
-            read_items(name)
-        except UserError as error:
-            problems.append(("benchmarks.names", str(error)))
-    if problems:
-        raise ParamsError(PARAMS_FILE, problems)
-
-
-def refuse_other_form(params: AllParams) -> None:
-    """Refuse a `runtime.token_placement` that needs the tokens in another form than that in which
-    they are, unless the text or a parameter is new, so that the stage `unpack` will write them
-    again. No stage depends on this value, so `unpack` does not run because of it, and the stage
-    `train` would refuse it."""
-    placement = params.runtime.token_placement
-    problem = other_form(placement, compressed=compressed_file(TOKENS).exists())
-    if problem and _are_unpacked(params):
-        raise ParamsError(PARAMS_FILE, [("runtime.token_placement", problem)])
-
-
-def _are_unpacked(params: AllParams) -> bool:
+def _are_unpacked(params: AllParams, root: Path) -> bool:
     """Whether the tokens of today's text and parameters are unpacked already."""
     try:
-        return read_metadata(TOKENS) == read_metadata(PACKED) and _is_same_text(params, Path())
+        unpacked = read_metadata(root / TOKENS)
+        return unpacked == read_metadata(root / PACKED) and _is_same_text(params, root)
     except UserError:  # one of them is missing, or of another version
         return False
 

@@ -31,7 +31,7 @@ from tokenmill.executor import ThreadExecutor
 from tokenmill.formats.raw_text import Objects, changed, raw_text
 from tokenmill.inputs import Inputs
 from tokenmill.planning.fit import Corpus
-from tokenmill.schema import AllParams, check_all, refuse_missing_text
+from tokenmill.schema import AllParams, check_all, refuse_for_stages
 
 
 @pytest.fixture
@@ -287,9 +287,9 @@ def with_raw(raw: str) -> AllParams:
 
 def test_parameters_and_proposals_know_objects(tmp_path: Path, prefix: str) -> None:
     put(f"{prefix}/a.txt", "\n\n".join(PROSE).encode())
-    refuse_missing_text(with_raw(prefix))
+    refuse_for_stages(with_raw(prefix))
     with pytest.raises(UserError):
-        refuse_missing_text(with_raw(f"{prefix}/nothing"))
+        refuse_for_stages(with_raw(f"{prefix}/nothing"))
     (tmp_path / "a.txt").write_text("\n\n".join(PROSE), encoding="utf-8")
     assert Corpus.read(Path(), with_raw(prefix)) == Corpus.read(Path(), with_raw(str(tmp_path)))
 

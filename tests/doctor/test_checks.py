@@ -47,6 +47,25 @@ def test_every_problem_of_params_is_listed(project: Project):
     assert project.params is None
 
 
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"data.mixture": {"books": 2}},
+        {"clean.filters.languages": ["xx"]},
+        {"evaluate.prompts": [{"text": "✓"}]},
+        {"benchmarks.names": ["piqa"]},
+        {"finetune.methods": ["full"], "finetune.data": "/nowhere/at/all"},
+    ],
+)
+def test_a_value_that_a_stage_refuses_is_a_problem(project: Project, change: dict[str, Any]):
+    """As `dvc repro` refuses it before its first stage."""
+    assert single(checks.check_params, project).level == "ok"
+    change_params(project.root / "params.yaml", change)
+    finding = single(checks.check_params, project)
+    assert finding.level == "problem"
+    assert list(change)[-1] in finding.text
+
+
 def with_raw(project: Project, raw: str) -> Finding:
     change_params(project.root / "params.yaml", {"data.raw": raw})
     project.params = check_all(project.root / "params.yaml")

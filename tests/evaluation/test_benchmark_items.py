@@ -16,7 +16,7 @@ from tokenmill.evaluation.benchmark_items import (
     headline,
     read_items,
 )
-from tokenmill.schema import AllParams, refuse_wrong_benchmarks
+from tokenmill.schema import AllParams, refuse_for_stages
 
 RIGHT = {"context": "2 + 2 =", "choices": [" 4", " 5"], "gold": 0}
 
@@ -99,10 +99,10 @@ def test_all_wrong_files_are_refused_before_training(folder: Path) -> None:
     (folder / "tracked.jsonl.dvc").touch()
     (folder / "mine.jsonl").write_text("{}")
     with pytest.raises(ParamsError, match=r"2 problems:\n.*line 1,.*\n.*fetch benchmarks:piqa"):
-        refuse_wrong_benchmarks(params)
+        refuse_for_stages(params)
     for name in ("mine", "piqa"):
         (folder / f"{name}.jsonl").write_text(json.dumps(RIGHT))
-    refuse_wrong_benchmarks(params)
+    refuse_for_stages(params)
 
 
 @pytest.mark.parametrize("names", [["../x"], ["a/b"], [""], ["A"], ["a.b"], ["a", "a"], "a", [1]])

@@ -15,7 +15,7 @@ import torch
 
 from tokenmill.core import paths
 from tokenmill.core.errors import UserError
-from tokenmill.core.params import PARAMS_FILE, is_url
+from tokenmill.core.params import PARAMS_FILE, ParamsError, is_url
 from tokenmill.data.readers import FORMATS
 from tokenmill.data.sources import find_sources, tracked_by_dvc
 from tokenmill.doctor import dvc, environment, objects
@@ -40,7 +40,7 @@ from tokenmill.formats.token_file import (
 from tokenmill.model.config import ModelConfig
 from tokenmill.model.device import Compute, choose_compute
 from tokenmill.model.gpt import parameter_count
-from tokenmill.schema import AllParams, check_all, expected_vocabulary
+from tokenmill.schema import AllParams, check_all, expected_vocabulary, problems_of_stages
 from tokenmill.training.compile import missing_compiler
 from tokenmill.training.memory import device_memory, first_micro_batch
 from tokenmill.training.schedule import Workload
@@ -82,17 +82,17 @@ CACHED = ("clean text", "packed tokens", "weights of the epochs")
 
 
 def check_params(project: Project) -> Iterator[Finding]:
-    """Check that every value of params.yaml is allowed."""
+    """Check that every value of params.yaml is allowed, and that no stage refuses it."""
     try:
-        project.params = check_all(project.root / PARAMS_FILE)
+        params = project.params = check_all(project.root / PARAMS_FILE)
+        wrong = problems_of_stages(params, project.root)
+        if wrong := [one for one in wrong if one[0] != "data.raw"]:  # which is for `check_text`
+            raise ParamsError(PARAMS_FILE, wrong)
     except UserError as error:
-        yield problem(
-            "parameters",
-            str(error),
-            f"edit {PARAMS_FILE} (`tokenmill params` explains each parameter)",
-        )
-        return
-    yield ok("parameters", f"{PARAMS_FILE} is valid")
+        fix = f"edit {PARAMS_FILE} (`tokenmill params` explains each parameter)"
+        yield problem("parameters", str(error), fix)
+    else:
+        yield ok("parameters", f"{PARAMS_FILE} is valid")
 
 
 def check_text(project: Project) -> Iterator[Finding]:

@@ -132,14 +132,14 @@ class Item(Section):
         return self.contexts[self.gold] + self.choices[self.gold]
 
 
-def benchmark_file(name: str) -> Path:
-    """The file of a benchmark."""
-    return BENCHMARKS / f"{name}.jsonl"
+def benchmark_file(name: str, root: Path = Path()) -> Path:
+    """The file of a benchmark of the project in `root`."""
+    return root / BENCHMARKS / f"{name}.jsonl"
 
 
-def is_tracked(name: str) -> bool:
+def is_tracked(name: str, root: Path = Path()) -> bool:
     """Whether DVC knows the file of a benchmark."""
-    return benchmark_file(name).with_name(f"{name}.jsonl.dvc").exists()
+    return benchmark_file(name, root).with_name(f"{name}.jsonl.dvc").exists()
 
 
 def headline(name: str) -> Normalisation:
@@ -147,19 +147,19 @@ def headline(name: str) -> Normalisation:
     return OFFERED[name].headline if name in OFFERED else "bytes"
 
 
-def read_items(name: str) -> list[Item]:
-    """All items of a benchmark.
+def read_items(name: str, root: Path = Path()) -> list[Item]:
+    """All items of a benchmark of the project in `root`.
 
     Raises:
         UserError: the file is missing, empty, too large, or damaged.
     """
-    path = benchmark_file(name)
+    path = benchmark_file(name, root)
     try:
         with open_regular(path) as file:
             size = os.fstat(file.fileno()).st_size
             lines = file.read(min(size, LARGEST_FILE)).split(b"\n")
     except FileNotFoundError:
-        raise UserError(missing(name)) from None
+        raise UserError(missing(name, root)) from None
     if size > LARGEST_FILE or len(lines) > MOST_ITEMS + 1:
         raise UserError(
             f"{path} has more than {LARGEST_FILE:,} bytes or {MOST_ITEMS:,} lines; shorten it."
@@ -174,10 +174,10 @@ def read_items(name: str) -> list[Item]:
     return items
 
 
-def missing(name: str) -> str:
+def missing(name: str, root: Path = Path()) -> str:
     """What a missing file means, and what brings it."""
-    path = benchmark_file(name)
-    if is_tracked(name):
+    path = benchmark_file(name, root)
+    if is_tracked(name, root):
         return f"benchmarks.names has {name}, and {path} is not here; `dvc pull {path}` fetches it."
     if name in OFFERED:
         return (
