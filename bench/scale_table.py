@@ -6,10 +6,11 @@ import torch
 
 from bench.harness import train_params
 from bench.program import command_line
+from tokenmill.hardware import known_hardware
 from tokenmill.model.config import ModelConfig
 from tokenmill.model.gpt import parameter_count
 from tokenmill.planning.fit import ENOUGH
-from tokenmill.planning.plan import known_hardware, step_time
+from tokenmill.planning.plan import step_time
 from tokenmill.training.schedule import Workload
 from tokenmill.training.size import memory
 from tokenmill.words.units import duration, size

@@ -12,7 +12,6 @@ from tokenmill.finetuning.chats import ChatSplit
 from tokenmill.finetuning.params import FinetuneParams
 from tokenmill.finetuning.run import clean_chats, finetuning_job
 from tokenmill.formats.records import rounded
-from tokenmill.planning.plan import peak_flops
 from tokenmill.training.job import Job
 from tokenmill.training.launch import launch_processes
 from tokenmill.training.params import RuntimeParams
@@ -64,7 +63,6 @@ def _finetune(params: Params, job: Job, chats: dict[str, ChatSplit]) -> None:
         output=paths.FINETUNED,
         times=paths.FINETUNED_METRICS,
         live=paths.LIVE,
-        peak_flops=peak_flops,
     )
     if outcome is None:
         return

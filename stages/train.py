@@ -3,7 +3,6 @@ fewer epochs."""
 
 from tokenmill.core import paths
 from tokenmill.core.params import MixtureParams, Section, load
-from tokenmill.planning.plan import peak_flops
 from tokenmill.training.job import training_job
 from tokenmill.training.launch import launch_processes
 from tokenmill.training.params import ModelSection, RuntimeParams, TrainSection
@@ -39,7 +38,6 @@ def main() -> None:
         output=paths.MODEL,
         times=paths.METRICS,
         live=paths.LIVE,
-        peak_flops=peak_flops,
     )
     if outcome:  # else another process writes the results
         outcome.write_metrics(paths.METRICS)

@@ -12,8 +12,8 @@ PACKAGES = {"tokenmill": SOURCE, "stages": ROOT / "stages"}
 
 CANNOT_CHANGE_A_RESULT = {
     "display",
-    "planning",
     "costs",
+    "hardware",
     "schema",
     "stage",
     "process",
@@ -33,7 +33,7 @@ LAYERS = (
     ("formats",),
     ("words", "languages", "normalize", "executor", "byte_code"),
     ("process",),
-    ("costs", "git"),
+    ("costs", "git", "hardware"),
     ("stage", "inputs", "dvc_lock"),
     ("display",),
     ("sample", "data", "tokens", "model"),

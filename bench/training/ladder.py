@@ -37,8 +37,8 @@ from bench.harness import TURN_SECONDS, Contender, Timed, compute_for, here, mea
 from bench.program import RowFile, command_line
 from bench.training.variants import FULL, OURS, PLAIN, SMALL, TINY, VARIANTS, Size, left_out, make
 from tokenmill.display import print_columns
+from tokenmill.hardware import peak_flops
 from tokenmill.planning.benchmark import product_rate
-from tokenmill.planning.plan import peak_flops
 from tokenmill.stage import report_errors
 from tokenmill.training.size import flops_per_token
 

@@ -22,9 +22,10 @@ from tokenmill.cli.preset import params_with, text_with
 from tokenmill.core.errors import UserError
 from tokenmill.core.params import PARAMS_FILE, read_yaml
 from tokenmill.formats.chat import TURN_TOKENS
+from tokenmill.hardware import HARDWARE, Hardware
 from tokenmill.model import gpt as models
 from tokenmill.model.config import ModelConfig
-from tokenmill.planning import benchmark, plan
+from tokenmill.planning import benchmark
 from tokenmill.planning import fit as fitting
 from tokenmill.planning.benchmark import TooLargeError
 from tokenmill.planning.fit import (
@@ -50,7 +51,7 @@ from tokenmill.planning.fit import (
     vocabulary_for,
     workload,
 )
-from tokenmill.planning.plan import HARDWARE, Hardware, gpu_timer, plan_training
+from tokenmill.planning.plan import gpu_timer, plan_training
 from tokenmill.schema import AllParams, check_all
 from tokenmill.tokens.bpe import train_reference
 from tokenmill.training.schedule import Workload
@@ -557,7 +558,7 @@ def test_the_command_says_what_did_not_fit(
     for number in range(20):  # so that the next one is not too large for the text
         shutil.copy(project / "text" / "0.txt", project / "text" / f"again-{number}.txt")
     (card,) = (replace(gpu, memory_gb=0.006) for gpu in HARDWARE if gpu.name == "L4")
-    monkeypatch.setattr(plan, "HARDWARE", [card])
+    monkeypatch.setattr("tokenmill.hardware.HARDWARE", [card])
     main(["fit", "--minutes", "1", "--hardware", "L4", "--yes"])
     out = capsys.readouterr().out
     assert f"{LADDER[1][1]} wide" in out

@@ -62,7 +62,8 @@ def run(options: argparse.Namespace) -> None:
     """Print the proposal and its difference from params.yaml, then write the file if the user
     agrees."""
     set_wait_policy()
-    from tokenmill.planning.plan import gpu_timer, known_hardware
+    from tokenmill.hardware import known_hardware
+    from tokenmill.planning.plan import gpu_timer
 
     params = params_for(options.path)
     price = options.price_per_hour or params.runtime.cost.price_per_hour

@@ -1,22 +1,11 @@
 """The calculator behind `tokenmill plan`: what training would take on GPUs, by their data sheets,
-and on this machine.
+and on this machine."""
 
-Peaks are dense ones (without structured sparsity) with float32 accumulation, in 1e12 floating-point
-operations a second, from NVIDIA's data sheets and architecture papers: T4 data sheet (65 in float16
-and 8.1 in float32); Tesla V100 data sheet, SXM2 (125 in float16 and 15.7 in float32); L4 data sheet
-(242 with sparsity, so 121); A100 data sheet (312); H100 data sheet, SXM (1,979 with sparsity) and
-PCIe (1,513 with sparsity); H200 data sheet (1,979 with sparsity); GA102 whitepaper, RTX 3090 (71);
-Ada whitepaper, RTX 4090 (165.2). Links are one direction of NVLink where the card has it, else of
-PCI Express x16.
-"""
-
-import re
 import statistics
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import torch
 
@@ -26,10 +15,12 @@ from tokenmill.costs import find_times, read_timing
 from tokenmill.formats.metrics import TokenizerMetrics, TokensMetrics, read_metrics
 from tokenmill.formats.mixture import mixes
 from tokenmill.formats.token_file import METADATA_FILE, TokenMetadata, read_metadata, too_short
+from tokenmill.hardware import Hardware, known_hardware
 from tokenmill.model.config import FEWEST_IDS, MOST_IDS, ModelConfig
 from tokenmill.model.gpt import is_hidden_matrix, outline, parameter_count
 from tokenmill.model.manifest import MANIFEST, read_manifest
 from tokenmill.planning.benchmark import TooLargeError, measure
+from tokenmill.schema import AllParams, expected_vocabulary, made_tokens
 from tokenmill.training.compile import waits_for_host
 from tokenmill.training.params import OPTIMIZERS, OptimizerName
 from tokenmill.training.schedule import Workload
@@ -42,9 +33,6 @@ from tokenmill.training.size import (
     step_flops,
 )
 from tokenmill.words.units import size
-
-if TYPE_CHECKING:  # training reads the table of GPUs, and does without the libraries of cleaning
-    from tokenmill.schema import AllParams
 
 UTILISATION = 0.4
 """The share of its peak that plans assume a GPU to reach. An H200 reached 0.40 with 134M parameters
@@ -68,70 +56,6 @@ LAUNCHES_PER_LAYER = 100
 HIDDEN_SHARE = 2 / 3
 """The share of a step in which gradients can travel during the computation. The backward pass is
 two thirds of a step."""
-
-
-@dataclass(frozen=True)
-class Hardware:
-    """A GPU with the figures of its data sheet."""
-
-    name: str
-    pattern: str
-    """A regular expression that matches PyTorch's name of the device."""
-    teraflops: float
-    """The peak of bfloat16 (T4 and V100: float16) matrix products, in 1e12 operations a second."""
-    memory_gb: float
-    """The device's memory in 1e9 bytes."""
-    link_gb_per_second: float
-    """The bandwidth to a neighbour in the same machine, one direction, in 1e9 bytes a second."""
-    float32_teraflops: float | None = None
-    """The peak of float32 products, of a card without bfloat16: Muon's are float32 there, because
-    float16 is too narrow for them. None: the card multiplies bfloat16."""
-
-    @property
-    def flops(self) -> float:
-        """Peak operations per second."""
-        return self.teraflops * 1e12
-
-    @property
-    def update_flops(self) -> float:
-        """Peak operations per second of an optimizer's products."""
-        return (self.float32_teraflops or self.teraflops) * 1e12
-
-
-HARDWARE = [
-    Hardware("T4", r"Tesla T4", 65, 16, 16, float32_teraflops=8.1),
-    Hardware("V100", r"Tesla V100-SXM2.*", 125, 32, 150, float32_teraflops=15.7),
-    Hardware("L4", r"NVIDIA L4", 121, 24, 32),
-    Hardware("RTX3090", r"NVIDIA GeForce RTX 3090", 71, 24, 32),
-    Hardware("RTX4090", r"NVIDIA GeForce RTX 4090", 165.2, 24, 32),
-    Hardware("A100", r"NVIDIA A100.*", 312, 40, 300),
-    Hardware("A100-80GB", r"NVIDIA A100.*80GB", 312, 80, 300),
-    Hardware("H100-PCIe", r"NVIDIA H100 PCIe", 756.5, 80, 64),
-    Hardware("H100", r"NVIDIA H100 80GB HBM3", 989.5, 80, 450),
-    Hardware("H200", r"NVIDIA H200", 989.5, 141, 450),
-]
-
-
-def known_hardware(names: Sequence[str]) -> Sequence[Hardware]:
-    """The GPUs of these names; all GPUs if there are no names."""
-    known = {entry.name.lower(): entry for entry in HARDWARE}
-    for name in names:
-        if name.lower() not in known:
-            raise UserError(
-                f"--hardware {name} is not known; known are "
-                f"{', '.join(e.name for e in HARDWARE)}, and here."
-            )
-    return [known[name.lower()] for name in names] or HARDWARE
-
-
-def peak_flops(device: torch.device) -> float | None:
-    """The peak of a GPU of the table in half precision, in operations per second; None for any
-    other device.
-
-    A variant with other clocks is another device.
-    """
-    name = torch.cuda.get_device_name(device) if device.type == "cuda" else ""
-    return next((gpu.flops for gpu in HARDWARE if re.fullmatch(gpu.pattern, name)), None)
 
 
 @dataclass(frozen=True)
@@ -258,7 +182,7 @@ class Plan:
 
 def plan_training(
     root: Path,
-    params: "AllParams",
+    params: AllParams,
     *,
     tokens: int | None = None,
     vocab_size: int | None = None,
@@ -324,16 +248,14 @@ def _gpu_rows(
         yield PlanRow(name, seconds, work.full_steps, price, fitting, wanted)
 
 
-def _has_other_tokens(root: Path, params: "AllParams") -> bool:
+def _has_other_tokens(root: Path, params: AllParams) -> bool:
     """Whether the tokens there are were made with other parameters than these."""
-    from tokenmill.schema import made_tokens  # noqa: PLC0415 (the libraries of cleaning)
-
     return (root / "dvc.lock").exists() and not made_tokens(params, root)
 
 
 def _workload(
     root: Path,
-    params: "AllParams",
+    params: AllParams,
     tokens: int | None,
     vocab_size: int | None,
     *,
@@ -341,8 +263,6 @@ def _workload(
 ) -> Workload:
     """The training; what is not given comes from the project's data. A text of a given length has
     no sources to mix. If the tokens there `are_others`, only their number is taken."""
-    from tokenmill.schema import expected_vocabulary  # noqa: PLC0415 (the libraries of cleaning)
-
     is_given = tokens is not None and (vocab_size is not None or are_others)
     metadata = None if is_given or are_others else _metadata(root)
     counted, entries = (None, None) if is_given else _counted(root)
@@ -385,7 +305,7 @@ def _counted(root: Path) -> tuple[int | None, int | None]:
     return None, None
 
 
-def _measured(work: Workload, params: "AllParams") -> tuple[str, float, str]:
+def _measured(work: Workload, params: AllParams) -> tuple[str, float, str]:
     """Name, seconds of a step, and source, from steps of this very training that are made on this
     machine now."""
     speed = measure(work, params.runtime)

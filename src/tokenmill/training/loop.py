@@ -20,6 +20,7 @@ import torch
 from tokenmill.core.paths import main_root
 from tokenmill.costs import Timing
 from tokenmill.display import TrainingDisplay
+from tokenmill.hardware import peak_flops
 from tokenmill.model.device import Compute
 from tokenmill.model.gpt import GPT
 from tokenmill.model.sequences import bits_per_byte, mean_loss, perplexity
@@ -119,14 +120,10 @@ def train(run: Training, interrupt: Interrupt, timing: Timing) -> None:
     flags.wait()
 
 
-def timing_of(run: Training, peak_flops: float | None) -> Timing:
-    """The table of the run's times, which the main process writes.
-
-    Args:
-        run: the run, whose clock starts now.
-        peak_flops: the operations per second of one device at its peak; None if not known.
-    """
+def timing_of(run: Training) -> Timing:
+    """The table of the run's times, which the main process writes. Its clock starts now."""
     state, work = run.state, run.work
+    peak = peak_flops(run.compute.device)
     per_token = flops_per_token(work.config, learning=work.learning)
     return Timing(
         run.store.folder if run.group.is_main else None,
@@ -135,7 +132,7 @@ def timing_of(run: Training, peak_flops: float | None) -> Timing:
         tokens=state.tokens,
         prices=run.runtime.cost,
         step_flops=work.tokens_per_epoch / work.steps_per_epoch * per_token,
-        peak_flops=peak_flops and peak_flops * run.group.size,
+        peak_flops=peak and peak * run.group.size,
     )
 
 

@@ -8,8 +8,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-import torch
-
 from tokenmill.core.errors import UserError
 from tokenmill.core.files import write_json
 from tokenmill.core.paths import HISTORY, STEPS, TRAIN_METRICS, damaged, resume_root
@@ -90,15 +88,12 @@ def run_job(
     output: Path,
     times: Path,
     live: Path | None = None,
-    peak_flops: Callable[[torch.device], float | None] = lambda _: None,
 ) -> Outcome | None:
     """Train to `train.epochs`; write the folder `output`, and the tables of times and costs into
     the folder `times`.
 
     Args:
         live: a folder for files that show how the run goes while it is on; see `LiveFiles`.
-        peak_flops: gives the floating-point operations per second of a device for the table of
-            times; None if they are not known.
 
     Returns:
         None in all processes of a group but the main one.
@@ -137,7 +132,7 @@ def run_job(
                     live=files,
                     mirror=mirror,
                 )
-                train(training, interrupt, timing_of(training, peak_flops(setup.compute.device)))
+                train(training, interrupt, timing_of(training))
                 files.close(finished=True)
             if not group.is_main:
                 return None
