@@ -17,12 +17,10 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from tests.imports import ROOT
-from tokenmill.core import paths
 from tokenmill.demo import server
 from tokenmill.demo.models import Models
 from tokenmill.demo.pages import Pages
 from tokenmill.evaluation.sampling import Sampling
-from tokenmill.evaluation.trace import Tracer
 
 SAMPLING = Sampling(max_new_tokens=24)
 NO_PROXY = urllib.request.build_opener(urllib.request.ProxyHandler({}))
@@ -32,14 +30,9 @@ DATA = re.compile(r'<script type="text/plain" id="talk-data">(.*?)</script>', re
 
 def pages_of(root: Path, *beside: str) -> Pages:
     """The pages of a project and of folders beside it."""
-
-    def open_tracer() -> Tracer:
-        places = (root / path for path in (paths.INDEX, paths.TOKENS, paths.TOKENIZER))
-        return Tracer.open(*places, min_words=2)
-
     examples = [{"kind": "user", "prompt": "hello", "greedy": {}}]
     models = Models(root, [root.parent / name for name in beside])
-    return Pages(models, SAMPLING, examples, open_tracer)
+    return Pages(models, SAMPLING, examples)
 
 
 def data_of(page: str) -> dict[str, Any]:

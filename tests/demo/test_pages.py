@@ -163,23 +163,23 @@ def test_an_answer_is_traced_to_the_training_text(copy: Path):
     assert hostile.tags == found.tags
 
 
-def test_no_password_in_an_error_reaches_the_page(project: Path):
-    def out_of_reach() -> Tracer:
+def test_no_password_in_an_error_reaches_the_page(project: Path, monkeypatch: pytest.MonkeyPatch):
+    def out_of_reach(_: Path) -> Tracer:
         raise UserError("s3://key:secret@bucket is out of reach.")
 
-    with served_by_a_thread(Pages(Models(project), SAMPLING, [], out_of_reach)) as served:
+    monkeypatch.setattr(Tracer, "of_project", out_of_reach)
+    with served_by_a_thread(Pages(Models(project), SAMPLING, [])) as served:
         status, _, answer = served.ask("/trace", {}, b"text")
     assert (status, answer.decode()) == (503, "s3://key:•••@bucket is out of reach.")
 
 
 PAGE = """if True:
     from pathlib import Path
-    from unittest.mock import Mock
     from tokenmill.cli.generate import default_sampling, evaluate_params
     from tokenmill.demo.models import Models
     from tokenmill.demo.pages import Pages
     sampling = default_sampling(evaluate_params())
-    assert '"temperature": 0.8' in Pages(Models(Path()), sampling, [], Mock()).page()
+    assert '"temperature": 0.8' in Pages(Models(Path()), sampling, []).page()
 """
 
 

@@ -97,13 +97,12 @@ def _examples(root: Path, evaluate: "EvaluateParams | None") -> list[dict[str, A
 def _serve(
     options: argparse.Namespace, models: "Models", evaluate: "EvaluateParams | None"
 ) -> None:
-    from tokenmill.cli.trace import open_tracer
     from tokenmill.demo import server
     from tokenmill.demo.pages import Pages
 
     with contextlib.closing(server.bound(options.host, options.port)) as listener:
         examples = _examples(models.root, evaluate)
-        pages = Pages(models, default_sampling(evaluate), examples, lambda: open_tracer(None))
+        pages = Pages(models, default_sampling(evaluate), examples)
         threading.Thread(target=pages.prepare, daemon=True).start()
         say(f"the demo is at {server.url(listener)} (Ctrl-C ends it)")
         if server.is_public(listener):

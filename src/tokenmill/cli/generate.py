@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tokenmill.cli.main import Parser, count
-from tokenmill.cli.trace import as_cleaned, open_tracer, print_trace
+from tokenmill.cli.trace import as_cleaned, print_trace
 from tokenmill.core.errors import UserError
 from tokenmill.display import note, print_stream, rate
 from tokenmill.process import set_wait_policy
@@ -138,7 +138,11 @@ def run(options: argparse.Namespace) -> None:
     given = {field.name: getattr(options, field.name) for field in dataclasses.fields(Sampling)}
     given = {name: value for name, value in given.items() if value is not None}
     sampling = dataclasses.replace(default_sampling(evaluate_params()), **given)
-    tracer = open_tracer(None) if options.trace else None
+    tracer = None
+    if options.trace:
+        from tokenmill.evaluation.trace import Tracer
+
+        tracer = Tracer.of_project(Path())
     checkpoint = model_of(options)
     writer = Writer.load(checkpoint)
     if (

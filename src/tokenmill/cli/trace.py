@@ -10,12 +10,11 @@ from rich.text import Text
 
 from tokenmill.cli.main import Parser, add_json, count
 from tokenmill.core.errors import UserError
-from tokenmill.core.paths import INDEX, TOKENIZER, TOKENS
 from tokenmill.display import console, note, print_blocks, print_columns, print_record, shortened
 from tokenmill.words.units import counted
 
 if TYPE_CHECKING:
-    from tokenmill.evaluation.trace import Passage, Trace, TracedSpan, Tracer
+    from tokenmill.evaluation.trace import Passage, Trace, TracedSpan
 
 LONGEST_TEXT = 1 << 20
 """The most bytes that are read from a pipe."""
@@ -58,6 +57,8 @@ def add_arguments(parser: Parser) -> None:
 
 def run(options: argparse.Namespace) -> None:
     """Trace the text, or what comes from stdin."""
+    from tokenmill.evaluation.trace import Tracer
+
     text = options.text
     is_cut = False
     if text is None:
@@ -69,7 +70,7 @@ def run(options: argparse.Namespace) -> None:
     if not text.strip():
         raise UserError("there is nothing to trace in an empty text.")
     text = as_cleaned(text)
-    tracer = open_tracer(options.words)
+    tracer = Tracer.of_project(Path(), min_words=options.words)
     trace = tracer.trace(text, passages=options.passages)
     if is_cut or len(trace.text) < len(tracer.tokenizer.known(text)):
         note(f"only the first {len(trace.text):,} characters of the text were searched")
@@ -77,23 +78,6 @@ def run(options: argparse.Namespace) -> None:
         print_record(trace.model_dump())
     else:
         print_trace(trace, spans=options.spans)
-
-
-def open_tracer(words: int | None) -> "Tracer":
-    """The tracer of the project in the current folder.
-
-    Args:
-        words: the fewest words of a phrase; `trace.min_words` if it is None.
-    """
-    from tokenmill.core.params import Section, load
-    from tokenmill.evaluation.trace import Tracer
-    from tokenmill.tokens.params import TraceParams
-
-    class Params(Section):
-        trace: TraceParams
-
-    least = words or load(Params).trace.min_words
-    return Tracer.open(INDEX, TOKENS, TOKENIZER, min_words=least)
 
 
 def as_cleaned(text: str) -> str:

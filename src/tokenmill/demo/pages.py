@@ -12,7 +12,7 @@ import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tokenmill.core import paths
 from tokenmill.core.errors import UserError
@@ -20,6 +20,7 @@ from tokenmill.core.files import sha256_of
 from tokenmill.core.params import typed_mode
 from tokenmill.demo.models import Models, Offer
 from tokenmill.evaluation.sampling import Sampling
+from tokenmill.evaluation.trace import Tracer
 from tokenmill.formats.token_file import METADATA_FILE
 from tokenmill.formats.token_index import read_index_metadata
 from tokenmill.model.manifest import WEIGHTS, read_manifest
@@ -30,9 +31,6 @@ from tokenmill.reports.page import render
 from tokenmill.runs.find import FoundModel
 from tokenmill.stage import describe
 from tokenmill.words.units import message
-
-if TYPE_CHECKING:  # it loads PyTorch, and the page comes without it
-    from tokenmill.evaluation.trace import Tracer
 
 ABOUT = "Every model runs in this page."
 TRACED = "Only an answer that you look up in the training text goes to the program that serves it."
@@ -59,8 +57,6 @@ class Pages:
     """What the page's fields begin with."""
     examples: Sequence[Mapping[str, Any]]
     """Prompts to click on where there is no report, as `questions_of` has them."""
-    open_tracer: Callable[[], "Tracer"]
-    """Opens the index of the workspace's training text."""
     _parts: dict[str, Callable[[], str]] = field(default_factory=dict, repr=False)
     """Makes a part, by its name."""
     _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
@@ -68,7 +64,7 @@ class Pages:
     def __post_init__(self) -> None:
         """Keep what was read of the last models, and of the index."""
         self._packed = functools.lru_cache(PACKED_EPOCHS)(_packed)
-        self._tracer = functools.lru_cache(1)(lambda _version: self.open_tracer())
+        self._tracer = functools.lru_cache(1)(lambda _version: Tracer.of_project(self.models.root))
 
     def prepare(self) -> None:
         """Read the model that the page begins with. Errors come when it is asked for."""

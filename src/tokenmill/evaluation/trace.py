@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tokenmill.core.params import Section
-from tokenmill.core.paths import VALIDATION_DOCUMENTS, damaged
+from tokenmill.core.params import PARAMS_FILE, Section, load
+from tokenmill.core.paths import INDEX, TOKENIZER, TOKENS, VALIDATION_DOCUMENTS, damaged
 from tokenmill.evaluation.results import Evaluation
 from tokenmill.formats.chat import readable
 from tokenmill.formats.measured import measured_text
@@ -20,6 +20,7 @@ from tokenmill.formats.token_file import check_tokenizer
 from tokenmill.formats.token_index import open_index
 from tokenmill.formats.tokenizer import TextTokenizer, read_tokenizer
 from tokenmill.tokens.overlap import Overlap
+from tokenmill.tokens.params import TraceParams
 from tokenmill.tokens.search import MatchingSpan, Search
 
 if TYPE_CHECKING:
@@ -161,6 +162,17 @@ class Tracer:
         tokenizer = read_tokenizer(tokenizer_file)
         check_tokenizer(tokens, tokenizer_file, tokenizer.sha256)
         return cls(Search(open_index(index, tokens), tokenizer), min_words)
+
+    @classmethod
+    def of_project(cls, root: Path, *, min_words: int | None = None) -> "Tracer":
+        """Open those of the project at `root`. Without `min_words` its `trace.min_words` counts."""
+
+        class Params(Section):
+            trace: TraceParams
+
+        least = min_words or load(Params, root / PARAMS_FILE).trace.min_words
+        places = (root / place for place in (INDEX, TOKENS, TOKENIZER))
+        return cls.open(*places, min_words=least)
 
     @property
     def tokenizer(self) -> TextTokenizer:
