@@ -299,6 +299,14 @@ def test_wide_ids_take_more_room_compressed_than_narrow_ones(large: Project):
         assert 1.1 * narrow[part] < wide[part] < 1.3 * narrow[part]
 
 
+@pytest.mark.parametrize(("most", "is_indexed"), [(10**6, True), (10**5, False)])
+def test_the_index_takes_room_if_one_is_made(large: Project, most: int, is_indexed: bool):
+    change_params(large.root / "params.yaml", {"trace.max_tokens": most})
+    params = check_all(large.root / "params.yaml")
+    parts = checks.bytes_to_write(params, text=10**6, tokens=None, vocab_size=320)
+    assert (parts["index"] > 0) == is_indexed
+
+
 def test_tokens_of_stages_that_run_again_are_not_counted(large: Project):
     write_tokens(large.root / "data/tokens", sequences=10)
     found = {}
@@ -362,7 +370,7 @@ def test_estimate_agrees_with_a_real_run(finished: Repository):
         return sum(path.stat().st_size for path in finished.root.glob(pattern) if path.is_file())
 
     params = check_all(finished.root / "params.yaml")
-    stages = ("clean", "tokenize", "unpack", "train")
+    stages = ("clean", "tokenize", "unpack", "index", "train")
     before = checks.bytes_to_write(
         params,
         text=bytes_of("data/raw/sample/*"),
@@ -386,6 +394,7 @@ def test_estimate_agrees_with_a_real_run(finished: Repository):
         ("clean text", "clean"),
         ("packed tokens", "packed"),
         ("tokens", "tokens"),
+        ("index", "index"),
     ):
         written = bytes_of(f"data/{pattern}/*")
         assert written / 3 < before[part] < 3 * written, part

@@ -62,6 +62,9 @@ PARQUET = 0.46
 PACKED = {NARROW_DTYPE: 0.35, DTYPE: 0.42}
 """Bytes of data/packed per byte of data/tokens, by the type of packed ids."""
 
+INDEX = 0.9
+"""Bytes of data/index per byte of text: 4 for each word, number and run of punctuation."""
+
 BYTES_PER_TOKEN = {"bpe": 3.0, "char": 1.0}
 """Bytes of text per token before the tokenizer is known. They are low, so that the estimate is too
 large rather than too small."""
@@ -77,7 +80,7 @@ FEWEST_FILES = 500
 """Files to which a disk must have room. A run of the built-in text makes 270 (4 epochs, with DVC's
 cache), a text of many shards two more for each."""
 
-CACHED = ("clean text", "packed tokens", "weights of the epochs")
+CACHED = ("clean text", "packed tokens", "index", "weights of the epochs")
 """The parts of which DVC's cache holds a second copy if it cannot link."""
 
 
@@ -306,6 +309,7 @@ def bytes_to_write(
         plain = int(4 * text / BYTES_PER_TOKEN[params.tokenizer.type])
         val = int(params.tokenize.val_fraction * plain)
         train = plain - val
+    is_indexed = train <= 4 * params.trace.max_tokens
     config = ModelConfig.of(params.model, vocab_size)
     weights = 4 * parameter_count(config)
     work = Workload(config, params.train, tokens=0)
@@ -317,6 +321,7 @@ def bytes_to_write(
             "unpack",
             unpacked_bytes(train, val, vocab_size, compressed=params.runtime.is_compressed),
         ),
+        "index": ("index", int(INDEX * text) if is_indexed else 0),
         "weights of the epochs": ("train", params.train.epochs * weights),
         # Besides those that are kept: the one before the decay, and the one that is being written.
         "checkpoints": ("train", (params.runtime.checkpoint.keep + 2) * (weights + state)),
