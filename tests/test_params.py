@@ -166,12 +166,14 @@ def test_all_that_stages_refuse_is_in_one_error(write: Write, tmp_path: Path):
         clean__filters__languages=["xx"],
         evaluate__prompts=[{"text": "✓"}, {"text": "text"}, {"user": "✗"}],
         benchmarks__names=["mine"],
+        runtime__parallel="fsdp",
     )
     with pytest.raises(ParamsError) as error:
         refuse_for_stages(check_all(path))
     assert error.value.parameters == [
         "data.mixture",
         "finetune.data",
+        "finetune.methods",
         "clean.filters.languages",
         "evaluate.prompts",
         "evaluate.prompts",

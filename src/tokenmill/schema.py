@@ -210,8 +210,8 @@ def problems_of_stages(params: AllParams, root: Path) -> list[tuple[str, str]]:
     by itself is allowed: the dotted names of parameters, each with a sentence.
 
     These are text, prompts and benchmarks that are missing or damaged, unless DVC makes or fetches
-    them; a mixture of other sources than the text has; an unknown language; and tokens in another
-    form than training wants them.
+    them; a mixture of other sources than the text has; LoRA on matrices that are cut; an unknown
+    language; and tokens in another form than training wants them.
     """
     found = list[tuple[str, str]]()
     about = functools.partial(_noted, found)
@@ -228,6 +228,8 @@ def problems_of_stages(params: AllParams, root: Path) -> list[tuple[str, str]]:
     if params.finetune.methods and params.finetune.data:
         with about("finetune.data"):
             _names_of_text(raw_text(params.finetune.data, root), "finetune.data")
+    with about("finetune.methods"):
+        params.finetune.refuse_sharding(params.runtime)
     with about("clean.filters.languages"):
         params.clean.filters.refuse_unknown_languages()
     with about("evaluate.prompts"):

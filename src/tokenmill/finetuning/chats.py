@@ -131,7 +131,7 @@ def _split(
 
 
 def encode(texts: pl.Series, tokenizer: TextTokenizer) -> list[EncodedChat]:
-    """Encode each chat up to the end of its last answer. A text without an answer is left out.
+    """Encode each chat up to the end of its last answer: no token of a text without an answer.
 
     The assistant writes what follows `<|assistant_start|>`, up to and with `<|turn_end|>`.
     """

@@ -8,7 +8,13 @@ from pydantic import AfterValidator, Field, ValidationInfo, field_validator, mod
 from tokenmill.core.errors import UserError
 from tokenmill.core.params import Epochs, Section
 from tokenmill.model.config import LoraParams, ModelParams
-from tokenmill.training.params import AutoOrRate, ScheduleParams, TrainParams, auto_learning_rate
+from tokenmill.training.params import (
+    AutoOrRate,
+    RuntimeParams,
+    ScheduleParams,
+    TrainParams,
+    auto_learning_rate,
+)
 
 Method: TypeAlias = Literal["full", "lora"]
 
@@ -77,6 +83,17 @@ class FinetuneParams(Section):
                 "finetune.methods ([]) turns fine-tuning off; set it to [full] or [lora]."
             )
         return self.methods[0]
+
+    def refuse_sharding(self, runtime: RuntimeParams) -> None:
+        """Refuse LoRA on matrices that are cut.
+
+        Raises:
+            UserError: `runtime.parallel` is `fsdp`.
+        """
+        if "lora" in self.methods and runtime.parallel == "fsdp":
+            raise UserError(
+                "finetune.methods (lora) does not go with runtime.parallel (fsdp); set that to ddp."
+            )
 
     @field_validator("data")
     @classmethod

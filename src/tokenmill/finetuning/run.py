@@ -54,10 +54,7 @@ def finetuning_job(
         chats_folder: the chats, as `clean_chats` yields them.
         tokens: the base model's own text, of which `finetune.base_fraction` takes some.
     """
-    if params.method == "lora" and runtime.parallel == "fsdp":
-        raise UserError(
-            "finetune.methods (lora) does not go with runtime.parallel (fsdp); set that to ddp."
-        )
+    params.refuse_sharding(runtime)
     base = read_manifest(models)
     tokenizer = read_tokenizer(tokenizer_file)
     base.check_tokenizer(tokenizer.sha256, str(tokenizer_file))
