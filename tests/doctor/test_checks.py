@@ -74,6 +74,8 @@ def with_raw(project: Project, raw: str) -> Finding:
 
 def test_text_must_be_there(project: Project):
     assert single(checks.check_text, project).level == "ok", "the built-in text"
+    assert with_raw(project, "data/raw/sample/").level == "ok", "the same"
+    assert [finding.name for finding in checks.check_disk(project)] == ["disk"]
     missing = with_raw(project, "/nowhere/at/all")
     assert missing.level == "problem"
     assert "data.raw (/nowhere/at/all)" in missing.text

@@ -47,9 +47,6 @@ from tokenmill.training.schedule import Workload
 from tokenmill.training.size import memory
 from tokenmill.words.units import counted, override, size
 
-BUILT_IN = paths.SAMPLE.as_posix()
-"""The value of `data.raw` for the corpus that the stage `sample` writes."""
-
 TOKEN_STAGES = ("clean", "tokenizer", "tokenize", "unpack")
 """The stages that make the tokens."""
 
@@ -105,7 +102,7 @@ def check_text(project: Project) -> Iterator[Finding]:
     raw = project.params.data.raw
     root = project.root
     place = raw_text(raw, root)
-    if raw == BUILT_IN and not place.exists():
+    if place == root / paths.SAMPLE and not place.exists():
         count = project.params.sample.conversations
         yield ok("text", f"the built-in {count:,} conversations, made by the first stage")
         return
@@ -241,7 +238,8 @@ def check_disk(project: Project) -> Iterator[Finding]:
     if params is None:
         return
     tokens = _tokens(project)
-    if tokens is None and project.raw is None and params.data.raw != BUILT_IN:
+    is_built_in = raw_text(params.data.raw, workspace) == workspace / paths.SAMPLE
+    if tokens is None and project.raw is None and not is_built_in:
         return  # `check_text` has already said that there is no text
     text = CONVERSATION_BYTES * params.sample.conversations
     if project.raw:
