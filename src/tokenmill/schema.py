@@ -205,21 +205,24 @@ def refuse_for_stages(params: AllParams) -> None:
         raise ParamsError(PARAMS_FILE, problems)
 
 
-def problems_of_stages(params: AllParams, root: Path) -> list[tuple[str, str]]:
+def problems_of_stages(
+    params: AllParams, root: Path, *, names: Collection[str] | None = None
+) -> list[tuple[str, str]]:
     """What a stage of the project at `root` would refuse, perhaps hours later, although each value
     by itself is allowed: the dotted names of parameters, each with a sentence.
 
     These are text, prompts and benchmarks that are missing or damaged, unless DVC makes or fetches
     them; a mixture of other sources than the text has; LoRA on matrices that are cut; an unknown
-    language; and tokens in another form than training wants them.
+    language; and tokens in another form than training wants them. `names` are those of the files of
+    the text, if they are known already, because many take seconds to list.
     """
     found = list[tuple[str, str]]()
     about = functools.partial(_noted, found)
     raw = raw_text(params.data.raw, root)
     is_sample = raw == root / SAMPLE
-    names: Collection[str] | None = None
     with about("data.raw"):
-        names = [TRAIN, VALIDATION] if is_sample else _names_of_text(raw, "data.raw")
+        if names is None:
+            names = [TRAIN, VALIDATION] if is_sample else _names_of_text(raw, "data.raw")
         # The stage `train` refuses a source whose documents were all dropped or held out
         if params.data.mixture and names is not None:
             with about("data.mixture"):

@@ -59,11 +59,24 @@ def test_every_problem_of_params_is_listed(project: Project):
 )
 def test_a_value_that_a_stage_refuses_is_a_problem(project: Project, change: dict[str, Any]):
     """As `dvc repro` refuses it before its first stage."""
-    assert single(checks.check_params, project).level == "ok"
+    assert list(checks.check_values(project)) == []
     change_params(project.root / "params.yaml", change)
-    finding = single(checks.check_params, project)
+    assert single(checks.check_params, project).level == "ok", "each value by itself is allowed"
+    finding = single(checks.check_values, project)
     assert finding.level == "problem"
     assert list(change)[-1] in finding.text
+
+
+def test_files_of_the_text_are_listed_once(
+    project: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """Of many that takes seconds."""
+    (tmp_path / "texts").mkdir()
+    (tmp_path / "texts/a.txt").write_text("text")
+    change_params(project.root / "params.yaml", {"data.mixture": {"a.txt": 2}})
+    assert with_raw(project, str(tmp_path / "texts")).level == "ok"
+    monkeypatch.delattr("tokenmill.data.sources.find_sources")
+    assert list(checks.check_values(project)) == []
 
 
 def with_raw(project: Project, raw: str) -> Finding:

@@ -47,6 +47,8 @@ from tokenmill.training.schedule import Workload
 from tokenmill.training.size import memory
 from tokenmill.words.units import counted, override, size
 
+EDIT = f"edit {PARAMS_FILE} (`tokenmill params` explains each parameter)"
+
 TOKEN_STAGES = ("clean", "tokenizer", "tokenize", "unpack")
 """The stages that make the tokens."""
 
@@ -82,15 +84,11 @@ CACHED = ("clean text", "packed tokens", "index", "weights of the epochs")
 
 
 def check_params(project: Project) -> Iterator[Finding]:
-    """Check that every value of params.yaml is allowed, and that no stage refuses it."""
+    """Check that every value of params.yaml is allowed."""
     try:
-        params = project.params = check_all(project.root / PARAMS_FILE)
-        wrong = problems_of_stages(params, project.root)
-        if wrong := [one for one in wrong if one[0] != "data.raw"]:  # which is for `check_text`
-            raise ParamsError(PARAMS_FILE, wrong)
+        project.params = check_all(project.root / PARAMS_FILE)
     except UserError as error:
-        fix = f"edit {PARAMS_FILE} (`tokenmill params` explains each parameter)"
-        yield problem("parameters", str(error), fix)
+        yield problem("parameters", str(error), EDIT)
     else:
         yield ok("parameters", f"{PARAMS_FILE} is valid")
 
@@ -130,6 +128,16 @@ def check_text(project: Project) -> Iterator[Finding]:
         )
     else:
         yield ok("text", text)
+
+
+def check_values(project: Project) -> Iterator[Finding]:
+    """Check that no stage would refuse what the parameters name besides the text."""
+    if project.params is None:
+        return
+    names = [source.name for source in project.raw.sources] if project.raw else None
+    wrong = problems_of_stages(project.params, project.root, names=names)
+    if wrong := [one for one in wrong if one[0] != "data.raw"]:
+        yield problem("values", str(ParamsError(PARAMS_FILE, wrong)), EDIT)
 
 
 def check_device(project: Project) -> Iterator[Finding]:
@@ -374,6 +382,7 @@ CHECKS: tuple[Check, ...] = (
     environment.check_names,
     check_params,
     check_text,
+    check_values,
     environment.check_git,
     environment.check_identity,
     dvc.check_repository,
