@@ -214,17 +214,20 @@ def problems_of_stages(
     These are text, prompts and benchmarks that are missing or damaged, unless DVC makes or fetches
     them; a mixture of other sources than the text has; LoRA on matrices that are cut; an unknown
     language; and tokens in another form than training wants them. `names` are those of the files of
-    the text, if they are known already, because many take seconds to list.
+    the text, if it is known already which there are, because listing takes seconds if they are many
+    or a server does not answer.
     """
     found = list[tuple[str, str]]()
     about = functools.partial(_noted, found)
     raw = raw_text(params.data.raw, root)
     is_sample = raw == root / SAMPLE
     with about("data.raw"):
-        if names is None:
-            names = [TRAIN, VALIDATION] if is_sample else _names_of_text(raw, "data.raw")
+        if is_sample:
+            names = [TRAIN, VALIDATION]
+        elif names is None:
+            names = _names_of_text(raw, "data.raw")
         # The stage `train` refuses a source whose documents were all dropped or held out
-        if params.data.mixture and names is not None:
+        if params.data.mixture and names:
             with about("data.mixture"):
                 sources = {name.split("/")[0] for name in names}
                 check_mixture(params.data.mixture, sources, "data.raw")

@@ -79,6 +79,16 @@ def test_files_of_the_text_are_listed_once(
     assert list(checks.check_values(project)) == []
 
 
+def test_a_text_that_is_not_there_is_looked_for_once(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+):
+    """A server that does not answer takes seconds, and the problem is said already."""
+    change_params(project.root / "params.yaml", {"data.mixture": {"books": 2}})
+    assert with_raw(project, "/nowhere/at/all").level == "problem"
+    monkeypatch.delattr("tokenmill.data.sources.find_sources")
+    assert list(checks.check_values(project)) == []
+
+
 def with_raw(project: Project, raw: str) -> Finding:
     change_params(project.root / "params.yaml", {"data.raw": raw})
     project.params = check_all(project.root / "params.yaml")
@@ -241,7 +251,7 @@ def test_a_disk_without_room_for_files_is_a_problem(
     levels: list[str],
 ):
     disk = SimpleNamespace(f_files=counted, f_favail=room)
-    monkeypatch.setattr(os, "statvfs", lambda _: disk)
+    monkeypatch.setattr(os, "statvfs", lambda _: disk, raising=False)  # (Windows has none)
     found = list(checks.check_files(opened(repository)))  # the cache is on the same disk
     assert [finding.level for finding in found] == levels
     assert checks.check_files in checks.CHECKS

@@ -134,9 +134,9 @@ def check_values(project: Project) -> Iterator[Finding]:
     """Check that no stage would refuse what the parameters name besides the text."""
     if project.params is None:
         return
-    names = [source.name for source in project.raw.sources] if project.raw else None
-    wrong = problems_of_stages(project.params, project.root, names=names)
-    if wrong := [one for one in wrong if one[0] != "data.raw"]:
+    # `check_text` has already said if there is no text
+    names = [source.name for source in project.raw.sources] if project.raw else []
+    if wrong := problems_of_stages(project.params, project.root, names=names):
         yield problem("values", str(ParamsError(PARAMS_FILE, wrong)), EDIT)
 
 
