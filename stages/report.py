@@ -98,7 +98,6 @@ def _record(
         history=history,
         steps=steps,
         times=epoch_times(timing, costs, ends, work),
-        currency=costs[-1].currency if costs else None,
         clean=read_clean_report(paths.CLEAN_REPORT),
         tokens=tokens,
         seen=work.seen,

@@ -46,8 +46,8 @@ def table(
 
 
 def test_an_hour_costs_its_price_and_unknown_stays_unknown():
-    assert COLAB.cost_of(7200) == Cost(7200, units=3.6, money=1.0)
-    assert FREE.cost_of(7200) == Cost(7200)
+    assert COLAB.cost_of(7200) == Cost(7200, units=3.6, money=1.0, currency="EUR")
+    assert FREE.cost_of(7200) == Cost(7200, currency="EUR")
     assert Cost(1, money=2.0) + Cost(1, units=3.0, money=4.0) == Cost(2, money=6.0)
 
 
@@ -90,8 +90,44 @@ def test_the_money_of_a_part_is_no_sum(
         prices.price_per_hour and 1234 * prices.price_per_hour for prices in sessions
     ]
     again = Timing(tmp_path, step=10 * hours, logged=10 * hours, tokens=100 * hours, prices=COLAB)
-    assert again.total == spent(rows) == Cost(3600 * hours)
+    assert again.total == spent(rows) == Cost(3600 * hours, currency="EUR")
     assert "EUR" not in cost_lines(costs)[0][1]
+
+
+def test_money_of_two_currencies_is_no_sum(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Nor is work on two machines a share of one peak."""
+    hours = 0
+    monkeypatch.setattr(time, "perf_counter", lambda: hours * 3600.0)
+    machines = [("EUR", 1e12), ("USD", 1e13)]
+    for step, (currency, peak) in zip((0, 20), machines, strict=True):
+        prices = CostParams(price_per_hour=2, currency=currency, units_per_hour=1)
+        timing = Timing(
+            tmp_path,
+            step=step,
+            logged=step,
+            tokens=step,
+            prices=prices,
+            step_flops=3.6e13,
+            peak_flops=peak,
+        )
+        for done in (step + 10, step + 20):
+            hours += 1
+            timing.interval(step=done, tokens=done)
+    rows = read_timing(tmp_path / TIMING)
+    again = Timing(tmp_path, step=40, logged=40, tokens=40, prices=COLAB)
+    for total in (again.total, spent(rows)):
+        assert (total.seconds, total.units, total.money) == (4 * 3600, 4.0, None)
+    assert spent(rows, after=20) == Cost(2 * 3600, 2.0, 4.0, "USD")
+    costs = epoch_costs(rows, [10, 30, 40])
+    assert [row.cost for row in costs] == [
+        Cost(3600, 1.0, 2.0, "EUR"),
+        Cost(2 * 3600, units=2.0),
+        Cost(3600, 1.0, 2.0, "USD"),
+    ]
+    assert [row.utilisation for row in costs] == [0.1, None, 0.01]
+    assert all(row.flops for row in costs)
+    together = cost_lines(costs)[0][1]
+    assert not any(text in together for text in ("EUR", "USD", "%"))
 
 
 def test_a_link_in_place_of_the_table_is_not_followed(tmp_path: Path):
@@ -252,13 +288,17 @@ def test_steps_between_that_were_made_elsewhere_leave_no_total(tmp_path: Path):
 def test_a_table_may_begin_to_count_late():
     rows = table((5, Cost(5)), (10, Cost(10, 1.0)), (15, Cost(15, 3.0)))
     costs = epoch_costs(rows, [5, 10, 15])
-    assert [row.cost for row in costs] == [Cost(5), Cost(5, 1.0), Cost(5, 2.0)]
+    assert [row.cost for row in costs] == [
+        Cost(5, units, currency="EUR") for units in (None, 1.0, 2.0)
+    ]
 
 
 def test_a_table_may_cease_to_count_for_a_while():
     rows = table((5, Cost(5, 1.0)), (10, Cost(10)), (15, Cost(15, 3.0)))
     costs = epoch_costs(rows, [5, 10, 15])
-    assert [row.cost for row in costs] == [Cost(5, 1.0), Cost(5), Cost(5, 2.0)]
+    assert [row.cost for row in costs] == [
+        Cost(5, units, currency="EUR") for units in (1.0, None, 2.0)
+    ]
 
 
 def test_an_epoch_too_short_for_the_clock_has_no_utilisation():

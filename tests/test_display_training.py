@@ -24,7 +24,7 @@ def test_the_progress_line_tells_cost_so_far_and_to_come(monkeypatch: pytest.Mon
         epoch=2.0,
         loss=1.5,
         tokens_per_second=1000.0,
-        spent=Cost(10_800, units=5.4, money=1.5),
+        spent=Cost(10_800, units=5.4, money=1.5, currency="EUR"),
     )
     assert "3.0 h, 5.4 units, 1.50 EUR; 2.0 h, 3.6 units, 1.00 EUR" in out.getvalue()
     assert out.getvalue().strip().endswith("14:05")
@@ -38,8 +38,8 @@ def test_an_end_on_another_day_has_its_date(monkeypatch: pytest.MonkeyPatch):
 
 
 def test_unknown_amounts_are_not_shown():
-    assert amounts(Cost(30), "EUR") == "30 s"
-    assert amounts(Cost(30, money=0.0038), "EUR") == "30 s, <0.01 EUR"
+    assert amounts(Cost(30)) == "30 s"
+    assert amounts(Cost(30, money=0.0038, currency="EUR")) == "30 s, <0.01 EUR"
 
 
 @pytest.mark.parametrize(
@@ -78,7 +78,7 @@ def test_the_bar_shows_as_many_facts_as_fit(
         epoch=2.0,
         loss=1.5,
         tokens_per_second=174_688.0,
-        spent=Cost(10_800, units=5.4, money=1.5),
+        spent=Cost(10_800, units=5.4, money=1.5, currency="EUR"),
     )
     display.close()
     drawn = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "\r", screen.getvalue())

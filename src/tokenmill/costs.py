@@ -15,7 +15,7 @@ first steps were made elsewhere has no total, but its whole epochs have theirs.
 import contextlib
 import itertools
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from shlex import quote
@@ -48,7 +48,7 @@ class CostParams(Section):
         hours = seconds / 3600
         units = None if self.units_per_hour is None else hours * self.units_per_hour
         money = None if self.price_per_hour is None else hours * self.price_per_hour
-        return Cost(seconds, units, money)
+        return Cost(seconds, units, money, self.currency)
 
 
 Amount = Annotated[float, Field(ge=0, allow_inf_nan=False)]
@@ -77,11 +77,12 @@ class TimingRow:
     @property
     def cost(self) -> "Cost":
         """The three sums as a cost."""
-        return Cost(self.seconds, self.units, self.money)
+        return Cost(self.seconds, self.units, self.money, self.currency)
 
 
 def spent(rows: Sequence[TimingRow], *, after: int = 0) -> "Cost":
-    """What the steps behind step `after` took; unknown where a part of them had no price."""
+    """What the steps behind step `after` took; unknown where a part of them had no price, or one in
+    another currency."""
     earlier = [row for row in rows if row.step <= after]
     seconds = rows[-1].seconds - (earlier[-1].seconds if earlier else 0.0)
 
@@ -89,7 +90,8 @@ def spent(rows: Sequence[TimingRow], *, after: int = 0) -> "Cost":
         sums = [getattr(row, name) for row in rows[len(earlier) :]]
         return None if None in sums else sums[-1] - _priced(earlier, name)
 
-    return Cost(seconds, part("units"), part("money"))
+    currencies = (row.currency for row in rows[len(earlier) :])
+    return Cost(seconds, part("units"), *_in_one(part("money"), currencies))
 
 
 def are_whole(rows: Sequence[TimingRow]) -> bool:
@@ -115,28 +117,31 @@ class CostRow:
     flops: Amount | None
     """The floating-point operations of its steps, each counted once."""
     utilisation: Amount | None
-    """The share of the devices' peak that these were (model FLOPs utilisation; PaLM, appendix
-    B)."""
+    """The share of the devices' peak that these were (model FLOPs utilisation; PaLM, appendix B);
+    None if the peak is not known, or the devices were not the same from first to last step."""
 
     @property
     def cost(self) -> "Cost":
         """The cost of the epoch."""
-        return Cost(self.seconds, self.units, self.money)
+        return Cost(self.seconds, self.units, self.money, self.currency)
 
 
 @dataclass(frozen=True)
 class Cost:
-    """The cost of some work. None means unknown, and so is its sum with a number."""
+    """The cost of some work. None means unknown, and so is its sum with a number. Money of two
+    currencies has no sum."""
 
     seconds: float = 0.0
     units: float | None = None
     money: float | None = None
+    currency: str | None = None
 
     def __add__(self, other: "Cost") -> "Cost":
+        money = _plus(self.money, other.money)
         return Cost(
             self.seconds + other.seconds,
             _plus(self.units, other.units),
-            _plus(self.money, other.money),
+            *_in_one(money, [self.currency, other.currency]),
         )
 
 
@@ -146,6 +151,14 @@ NOTHING = Cost(0.0, units=0.0, money=0.0)
 
 def _plus(a: float | None, b: float | None) -> float | None:
     return None if a is None or b is None else a + b
+
+
+def _in_one(
+    money: float | None, currencies: Iterable[str | None]
+) -> tuple[float | None, str | None]:
+    """A sum of money with its currency; without both if it is of several."""
+    known = set(currencies) - {None}
+    return (None, None) if len(known) > 1 else (money, next(iter(known), None))
 
 
 class Timing:
@@ -306,15 +319,15 @@ def epoch_costs(timing: Sequence[TimingRow], ends: Sequence[int]) -> list[CostRo
         if before not in known or not within or within[-1].step < end or within[-1].after > before:
             continue
         cost = spent([row for row in timing if row.step <= end], after=before)
-        last = within[-1]
-        flops = None if last.step_flops is None else (end - before) * last.step_flops
-        possible = cost.seconds * (last.peak_flops or 0.0)
+        step_flops = within[-1].step_flops
+        flops = None if step_flops is None else (end - before) * step_flops
+        peaks = {row.peak_flops for row in within}
+        possible = cost.seconds * (peaks.pop() or 0.0) if len(peaks) == 1 else 0.0
         costs.append(
             CostRow(
                 epoch=epoch,
                 **asdict(cost),
                 hours=cost.seconds / 3600,
-                currency=last.currency,
                 flops=flops,
                 utilisation=flops / possible if flops and possible else None,
             )

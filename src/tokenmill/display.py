@@ -437,20 +437,16 @@ class TrainingDisplay:
         self._shown_at = now
         left = (now - self._began) / (step - self._first) * (self._total - step)
         to_come = self._prices.cost_of(left)
-        currency = self._prices.currency
         state = f"loss {loss:.3f}"
         speed = f"{tokens_per_second:,.0f} tokens/s"
         if self._live is None:
-            costs = (
-                f"spent {amounts(spent, currency)}; "
-                f"{amounts(to_come, currency)} to come, until {clock(left)}"
-            )
+            costs = f"spent {amounts(spent)}; {amounts(to_come)} to come, until {clock(left)}"
             self.say(
                 f"  step {step:,}/{self._total:,}  epoch {epoch:.2f}  {state}  {speed}  {costs}"
             )
             return
-        paid = f"{_paid(spent, currency) or duration(spent.seconds)} spent"
-        to_pay = [f"{_paid(to_come, currency)} to come"] if _paid(to_come, currency) else []
+        paid = f"{_paid(spent) or duration(spent.seconds)} spent"
+        to_pay = [f"{_paid(to_come)} to come"] if _paid(to_come) else []
         facts = [state, speed, f"{duration(left)} left", paid, *to_pay, f"until {clock(left)}"]
         steps = f"step {step:,} of {self._total:,}  epoch {epoch:.2f}"
         self._bar.update(self._task, completed=step, description=steps)
@@ -482,15 +478,15 @@ def _first_line(facts: Sequence[str], width: int) -> str:
     return textwrap.wrap(whole, width, initial_indent=" " * 8)[0].replace("\xa0", " ")
 
 
-def amounts(spent: "Cost", currency: str | None) -> str:
+def amounts(spent: "Cost") -> str:
     """The known parts of a cost: `3.2 h, 6.3 units, 1.18 EUR`."""
-    return ", ".join([duration(spent.seconds), *filter(None, [_paid(spent, currency)])])
+    return ", ".join([duration(spent.seconds), *filter(None, [_paid(spent)])])
 
 
-def _paid(spent: "Cost", currency: str | None) -> str:
+def _paid(spent: "Cost") -> str:
     """The known parts of units and money: `6.3 units, 1.18 EUR`; empty if neither is known."""
     units = [] if spent.units is None else [f"{spent.units:.3g} units"]
-    return ", ".join(units if spent.money is None else [*units, money(spent.money, currency)])
+    return ", ".join(units if spent.money is None else [*units, money(spent.money, spent.currency)])
 
 
 def clock(seconds: float) -> str:

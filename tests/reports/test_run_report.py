@@ -215,6 +215,21 @@ def test_tiny_costs_and_huge_perplexities_are_written(tmp_path: Path, epochs: Ep
     assert html.unescape(total) == "<0.01 USD"
 
 
+def test_an_epoch_costs_in_its_own_currency(made: Path, tmp_path: Path, epochs: Epochs):
+    """And money of two currencies has no sum."""
+    folder = shutil.copytree(made, tmp_path / "moved")
+    timing = next((folder / ".resume").rglob("timing.csv"))
+    head, *rows = timing.read_text().splitlines()
+    first = [row.replace("USD", "EUR") for row in rows if int(row.split(",")[0]) <= PER_EPOCH]
+    timing.write_text("\n".join([head, *first, *rows[len(first) :], ""]))
+    source = epochs(folder)
+    assert [cell.split()[-1] for cell in re.findall(r"[\d.]+ [A-Z]{3}", source)] == [
+        "EUR",
+        "USD",
+        "USD",
+    ]
+
+
 def test_changes_of_an_epoch_are_described(source: str):
     words = Page(source).words.replace("\u202f", " ")
     assert "validation loss −1.0000 (−28.6 %); now right: What is the capital of France?" in words

@@ -417,7 +417,7 @@ def _times(entry: Mapping[str, Any], repo: "Repo", root: Path) -> dict[str, Any]
     if not are_whole(rows):
         return {}
     rate = statistics.median(row.tokens_per_second for row in rows)
-    return asdict(spent(rows)) | {"tokens_per_second": rate, "currency": rows[-1].currency}
+    return asdict(spent(rows)) | {"tokens_per_second": rate}
 
 
 def _print(runs: "pd.DataFrame") -> None:

@@ -320,9 +320,13 @@ def cost_lines(costs: "Sequence[CostRow]") -> list[tuple[str, str]]:
     flops = [row.flops for row in costs if row.flops is not None]
     work = f" for {sum(flops):.3g} floating-point operations" if len(flops) == len(costs) else ""
     shares = [row.utilisation for row in costs if row.utilisation is not None]
-    peak = f", {sum(shares) / len(shares):.0%} of the device's peak" if shares else ""
-    text = f"{amounts(total, costs[-1].currency)}{work}{peak}"
-    epochs = [f"epoch {row.epoch}: {amounts(row.cost, row.currency)}" for row in costs]
+    peak = (
+        f", {sum(shares) / len(shares):.0%} of the device's peak"
+        if len(shares) == len(costs)
+        else ""
+    )
+    text = f"{amounts(total)}{work}{peak}"
+    epochs = [f"epoch {row.epoch}: {amounts(row.cost)}" for row in costs]
     return [("training took", text), *(("", epoch) for epoch in epochs)]
 
 

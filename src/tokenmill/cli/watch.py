@@ -226,10 +226,10 @@ class Watched:
                 [f"at step {best.step:,}"] if best else [],
             ),
             ("tokens/s", f"{speed:,.0f}" if speed else "", []),
-            ("spent", amounts(spent, cost.currency), []),
+            ("spent", amounts(spent), []),
             (
                 "left",
-                amounts(to_come, cost.currency) if to_come else "",
+                amounts(to_come) if to_come else "",
                 [f"until {clock(left)}"] if left else [],
             ),
         ]

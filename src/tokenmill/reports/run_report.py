@@ -179,8 +179,6 @@ class RunRecord:
     steps: Sequence[StepRow]
     times: Mapping[int, EpochTime]
     """The times by epoch, without epochs of unknown times."""
-    currency: str | None
-    """What their money is counted in."""
     clean: CleanReport
     tokens: TokenMetadata
     seen: Sequence[Seen]
