@@ -69,7 +69,7 @@ def main() -> None:
 def _refuse_unequal(what: str, counts: list[tuple[Path, int]]) -> None:
     """Refuse files that have different numbers of something: they are of different runs."""
     if len({count for _, count in counts}) > 1:
-        each = ", ".join(f"{path} has {count:,} {what}" for path, count in counts)
+        each = ", ".join(f"{path} has {count:,} {what}" for path, count in dict.fromkeys(counts))
         raise UserError(f"{each}; {paths.way_out(counts[0][0])}.")
 
 

@@ -423,9 +423,13 @@ def test_only_benchmarks_that_are_told_apart_are_drawn(tmp_path: Path, epochs: E
 
 def test_benchmarks_of_other_epochs_are_refused(tmp_path: Path, epochs: Epochs):
     folder = prepare(tmp_path)
-    write_json(folder / "reports/benchmarks.json", benchmarks(2).model_dump())
-    with pytest.raises(UserError, match=r"benchmarks\.json has 2 epochs"):
+    found = benchmarks(2)
+    many = [found.results[0].model_copy(update={"name": f"b{n}"}) for n in range(3)]
+    content = found.model_copy(update={"results": many}).model_dump()
+    write_json(folder / "reports/benchmarks.json", content)
+    with pytest.raises(UserError, match=r"benchmarks\.json has 2 epochs") as error:
         epochs(folder)
+    assert str(error.value).count("benchmarks.json") == 1
 
 
 def test_a_mixture_is_shown_by_source(source: str, tmp_path: Path, epochs: Epochs):
