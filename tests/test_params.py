@@ -181,6 +181,18 @@ def test_all_that_stages_refuse_is_in_one_error(write: Write, tmp_path: Path):
     ]
 
 
+def test_problems_of_a_file_of_prompts_are_below_its_name(write: Write, tmp_path: Path):
+    (tmp_path / "texts").mkdir()
+    (tmp_path / "texts/a.txt").write_text("text")
+    (tmp_path / "texts/prompts.yaml").write_text("prompts: [{foo: 1}, {user: 2}]")
+    path = write(data__raw=str(tmp_path / "texts"), clean__filters__languages=["xx"])
+    with pytest.raises(ParamsError) as error:
+        refuse_for_stages(check_all(path))
+    lines = str(error.value).splitlines()
+    depths = [len(line) - len(line.lstrip()) for line in lines]
+    assert depths == [0, 2, 2, 4, 4]
+
+
 @pytest.mark.parametrize(
     ("name", "near"),
     [

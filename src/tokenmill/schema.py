@@ -259,11 +259,12 @@ def problems_of_stages(
 
 @contextlib.contextmanager
 def _noted(problems: list[tuple[str, str]], parameter: str) -> Iterator[None]:
-    """Add an error of this block to the problems, as one of this parameter."""
+    """Add an error of this block to the problems, as one of this parameter. Lines of its own, as of
+    a file of prompts, are indented."""
     try:
         yield
     except UserError as error:
-        problems.append((parameter, str(error)))
+        problems.append((parameter, str(error).replace("\n", "\n  ")))
 
 
 def _names_of_text(place: Raw, parameter: str) -> Collection[str] | None:
