@@ -174,19 +174,25 @@ def expected_vocabulary(params: AllParams, root: Path) -> int:
 def made_tokens(params: AllParams, root: Path) -> bool:
     """Whether dvc.lock of the project in `root` has these parameters for everything that makes
     tokens."""
+    return _lock_of_tokens(params, root) is not None
+
+
+def _lock_of_tokens(params: AllParams, root: Path) -> Lock | None:
+    """That dvc.lock, or None if it has not."""
     try:
         lock = Lock.read(root)
     except UserError:  # it is damaged
-        return False
+        return None
     values = dict(dotted(params.model_dump()))
     read = {"clean": params.data.raw, "tokenizer": params.model.start_from}
-    return all(
+    is_of_these = all(
         os.path.realpath(root / path) in lock.read_paths(stage, root)
         for stage, path in read.items()
     ) and all(
         lock.of(stage).values == _in_sections(values, names)
         for stage, names in BEFORE_TRAINING.items()
     )
+    return lock if is_of_these else None
 
 
 def _in_sections(values: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any]:
@@ -329,9 +335,10 @@ def _check_length(params: AllParams, path: Path) -> None:
 def _is_same_text(params: AllParams, root: Path) -> bool:
     """Whether dvc.lock has today's parameters for everything that makes tokens, and today's size of
     the raw text."""
-    if not made_tokens(params, root):
+    lock = _lock_of_tokens(params, root)
+    if lock is None:
         return False
-    size = Lock.read(root).read_paths("clean", root)[os.path.realpath(root / params.data.raw)]
+    size = lock.read_paths("clean", root)[os.path.realpath(root / params.data.raw)]
     raw = raw_text(params.data.raw, root)
     if isinstance(raw, Objects):
         try:
