@@ -70,7 +70,7 @@ class Training:
     """The steps that `state` does not count yet; their results are still on the device."""
 
 
-def train(run: Training, interrupt: Interrupt, timing: Timing) -> None:
+def train(run: Training, interrupt: Interrupt) -> None:
     """Train from where `run.state` is to the last step.
 
     Raises:
@@ -82,6 +82,7 @@ def train(run: Training, interrupt: Interrupt, timing: Timing) -> None:
     first, end = state.step, ends_early(run) or work.steps
     every_steps = run.runtime.checkpoint.every_steps
     step_on = step_function(run)
+    timing = timing_of(run)
     flags = FlagSync(run.group)
     run.model.train()
     with interrupt, run.saver.active():

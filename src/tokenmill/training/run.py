@@ -32,7 +32,7 @@ from tokenmill.training.history import EpochRow, RunState, StepRow, train_metric
 from tokenmill.training.job import Data, Job
 from tokenmill.training.launch import Interrupt
 from tokenmill.training.live import LiveFiles
-from tokenmill.training.loop import Training, timing_of, train
+from tokenmill.training.loop import Training, train
 from tokenmill.training.memory import FittingMicroBatch
 from tokenmill.training.mirror import Mirror, mirrored
 from tokenmill.training.optimizer import Optimizer
@@ -132,7 +132,7 @@ def run_job(
                     live=files,
                     mirror=mirror,
                 )
-                train(training, interrupt, timing_of(training))
+                train(training, interrupt)
                 files.close(finished=True)
             if not group.is_main:
                 return None
