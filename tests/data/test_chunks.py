@@ -29,7 +29,7 @@ from tests.data.material import (
 from tests.data.test_encoding import LEGACY
 from tokenmill.core.errors import UserError
 from tokenmill.data import chunks as chunks_module
-from tokenmill.data import encoding, json_records, readers, sources
+from tokenmill.data import detection, encoding, json_records, readers, sources
 from tokenmill.data.chunks import Chunk, Planner
 from tokenmill.data.clean import clean
 from tokenmill.data.csv_records import DELIMITERS, csv_rows, cut_csv
@@ -428,6 +428,9 @@ ENCODED = {
     "koi8-r": LEGACY["ru"],
     "shift_jis": LEGACY["ja"],
     "gb18030": LEGACY["zh"],
+    "hz": LEGACY["zh"],
+    "iso2022_jp": LEGACY["ja"],
+    "iso2022_kr": LEGACY["ko"],
     "utf-16": LEGACY["pl"],
     "utf-8": LEGACY["cs"],
 }
@@ -462,13 +465,13 @@ def test_one_decision_holds_for_the_whole_file(
     tmp_path_factory, *, written, ascii_chars, before, after, size, ending, compression
 ):
     """Wherever the first foreign character is, however the file is packed and divided."""
-    texts = ["x" * (1 + ascii_chars), *(f"Plain text {n}" for n in range(before))]
+    texts = ["x" * (1 + ascii_chars), *(f"Plain text ~{n}" for n in range(before))]
     texts.append(ENCODED[written])
     texts += [*(f"Plain again {n}" for n in range(after)), ENCODED[written] + " bis"]
     path = tmp_path_factory.mktemp("raw") / f"a{ending}{compression}"
     path.write_bytes(PACK[compression](file_in(texts, ending).encode(written)))
     with contextlib.ExitStack() as patches:
-        for module in (sources, encoding, chunks_module, json_records):
+        for module in (sources, detection, chunks_module, json_records):
             patches.enter_context(patch.object(module, "BLOCK_BYTES", BLOCK))
         found, _, tally = read(path, max(size, path.stat().st_size // 99))
     assert [text for text, _ in found] == texts

@@ -7,16 +7,8 @@ from pydantic import ValidationError
 
 from tests.data.material import in_blocks
 from tokenmill.core.errors import UserError
-from tokenmill.data.encoding import (
-    DETECTION_BYTES,
-    ENOUGH_CHARACTERS,
-    byte_order,
-    decide,
-    decode,
-    has_plain_lines,
-    utf8,
-    without_damage,
-)
+from tokenmill.data.detection import DETECTION_BYTES, ENOUGH_CHARACTERS, byte_order, decide
+from tokenmill.data.encoding import decode, has_plain_lines, utf8, without_damage
 from tokenmill.data.params import DataParams
 from tokenmill.data.report import Tally
 from tokenmill.data.sources import Source
@@ -110,6 +102,10 @@ LEGACY = {
         "人間は、理性と良心とを授けられており、互いに同胞の精神をもって行動しなければならない。"
         "何人も、奴隷にされ、又は苦役に服することはない。"
     ),
+    "ko": (
+        "모든 인간은 태어날 때부터 자유로우며 그 존엄과 권리에 있어 동등하다. 인간은 천부적으로 "
+        "이성과 양심을 부여받았으며 서로 형제애의 정신으로 행동하여야 한다."
+    ),
     "fr": (
         "Tous les êtres humains naissent libres et égaux en dignité et en droits. Ils sont doués "
         "de raison et de conscience et doivent agir les uns envers les autres dans un esprit de "
@@ -202,6 +198,43 @@ def test_legacy_encodings_are_found(language: str, encoding: str, tmp_path: Path
     decoded = b"".join(utf8([data], file_of(data, tmp_path), tally))
     assert decoded.decode().endswith(LEGACY[language])
     assert len(tally.encodings) == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "written", "found"),
+    [
+        (LEGACY["ja"], "iso2022_jp", "iso2022_jp_ext"),
+        (LEGACY["ja"] + "ｶﾀｶﾅ", "iso2022_jp_ext", "iso2022_jp_ext"),
+        (LEGACY["ja"] + "한국", "iso2022_jp_2", "iso2022_jp_2"),
+        (LEGACY["ja"] + "①", "iso2022_jp_2004", "iso2022_jp_2004"),
+        (LEGACY["ja"] + "①", "iso2022_jp_3", "iso2022_jp_3"),
+        (LEGACY["ko"], "iso2022_kr", "iso2022_kr"),
+        (LEGACY["zh"] + " ~/home", "hz", "hz"),
+    ],
+)
+def test_encodings_of_ascii_bytes_are_found(
+    text: str, written: str, found: str, tmp_path: Path
+) -> None:
+    data = ASCII * 30_000 + text.encode(written)
+    tally = Tally()
+    decoded = b"".join(utf8(in_blocks(data, [len(data) - 40]), file_of(data, tmp_path), tally))
+    assert decoded.decode() == ASCII.decode() * 30_000 + text
+    assert tally.encodings == {"a.txt": found}
+    assert found_in(data + b"\xff" + data) == found
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"The sequence \x1b$B begins Japanese. {LEGACY['en']}",
+        f"\x1b[31mError\x1b(B\x1b[m in ~/project~~ {LEGACY['en']}",
+        f"\x1b$B {LEGACY['en'].encode('ascii', 'ignore').decode()}",
+        f"assign y = ~{{a, b}}; assign z = ~{{ab~}}; {LEGACY['en']}",
+        f"{LEGACY['ru']} ~{{<:Ky2;~}} \x1b$B",
+    ],
+)
+def test_single_escape_sequences_make_no_other_encoding(text: str) -> None:
+    assert found_in(text.encode()) == "utf-8"
 
 
 SCRIPTS = {

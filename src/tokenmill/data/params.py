@@ -27,8 +27,8 @@ class DataParams(MixtureParams, extra="forbid"):
 
     encoding: str
     """The encoding of the text files: `auto` finds it for each file by all of its text (a
-    byte-order mark, else UTF-8, else chardet), or a name that Python knows, such as `cp1251`, for
-    all of them."""
+    byte-order mark, else escape sequences, else UTF-8, else chardet), or a name that Python knows,
+    such as `cp1251`, for all of them."""
 
     @field_validator("encoding")
     @classmethod
