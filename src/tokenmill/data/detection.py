@@ -128,7 +128,7 @@ ESCAPES = {
 OPENINGS = {"iso2022_kr": b"\x1b$)C"}
 """What a file in such an encoding has only once, before the first character that needs it."""
 
-_ESCAPES = (
+_ESCAPE_PATTERNS = (
     re.compile(rb"\x1b(?:\$(?:[@AB]|\([CDOPQ]|\)C)|\(I|\.[AF])"),
     re.compile(rb"~\{(?=(?:[!-w][!-~])+~\})"),
 )
@@ -206,7 +206,7 @@ def _noting_escapes(blocks: Iterable[bytes], found: set[bytes]) -> Iterator[byte
     end = b""
     for block in blocks:
         data = end + block
-        found.update(*(escape.findall(data) for escape in _ESCAPES))
+        found.update(*(escape.findall(data) for escape in _ESCAPE_PATTERNS))
         end = block[-3:]
         yield block
 
