@@ -112,6 +112,20 @@ def test_runs_of_different_texts_are_not_ranked_together():
     assert list(ranked(table, "val_loss", ascending=False)["run"]) == ["a", "c", "e", "b", "d"]
 
 
+def test_costs_of_different_currencies_are_not_ranked_together():
+    rows = [
+        ("a", "x", 3.0, "EUR"),
+        ("b", "x", 1.0, "USD"),
+        ("c", "x", None, None),
+        ("d", "y", 0.5, "USD"),
+        ("e", "x", 2.0, None),
+        ("f", "x", 2.0, "EUR"),
+        ("g", "x", 0.5, "USD"),
+    ]
+    table = pd.DataFrame(rows, columns=["run", "text", "money", "currency"])
+    assert list(ranked(table, "money", ascending=True)["run"]) == list("fagbecd")
+
+
 @pytest.mark.parametrize(("out", "is_whole"), [(Terminal(), False), (io.StringIO(), True)])
 def test_only_a_terminal_gets_a_long_name_shortened(
     out: io.StringIO, is_whole: bool, monkeypatch: pytest.MonkeyPatch

@@ -141,6 +141,8 @@ def run(options: argparse.Namespace) -> None:
             "runs of one text stand together, the workspace's first; "
             "numbers of different texts have no order"
         )
+    if column == "money" and runs.loc[:, "currency"].nunique() > 1:
+        console().print("costs of one currency stand together; those of several have no order")
     lacking = runs.loc[runs["val_loss"].notna() & runs["bits_per_byte"].isna(), "run"]
     if len(lacking):
         console().print(f"not evaluated yet, which `dvc repro` does there: {', '.join(lacking)}")
@@ -156,11 +158,20 @@ def run(options: argparse.Namespace) -> None:
 def ranked(runs: "pd.DataFrame", column: str, *, ascending: bool) -> "pd.DataFrame":
     """The runs sorted by a column, those of one text together: the numbers of different texts have
     no order. First comes the text of the first row, which is the workspace's, then the others in
-    the order of their best runs."""
-    own = runs["text"].head(1)
+    the order of their best runs. Of one text the same holds for money of one currency."""
+    own = runs.head(1)
     runs = runs.sort_values(column, ascending=ascending, kind="stable")
-    order = {text: number for number, text in enumerate(dict.fromkeys([*own, *runs["text"]]))}
-    return runs.sort_values("text", key=lambda texts: texts.map(order), kind="stable")
+    for name in ("currency", "text") if column == "money" else ("text",):
+        runs = _together(runs, name, first=[*own[name].dropna()])
+    return runs
+
+
+def _together(runs: "pd.DataFrame", column: str, *, first: Sequence[str]) -> "pd.DataFrame":
+    """The runs with equal values of a column together, otherwise in their order: those of the value
+    in `first` before the others, those without one at the end."""
+    values = dict.fromkeys([*first, *runs[column].dropna()])
+    order = {value: number for number, value in enumerate(values)}
+    return runs.sort_values(column, key=lambda cells: cells.map(order), kind="stable")
 
 
 def find_runs(root: Path, *, commits: int) -> "pd.DataFrame":
