@@ -70,7 +70,8 @@ class TimingRow:
     currency: str | None = None
     """What money is counted in; None, as the next two, in a table from before it had the column."""
     step_flops: Amount | None = None
-    """The floating-point operations of a step, forward and backward."""
+    """The floating-point operations of a step, forward and backward: the mean, as the last one of
+    an epoch may be short."""
     peak_flops: Amount | None = None
     """The operations per second of all devices at their peak; None if they are not known."""
 

@@ -9,6 +9,7 @@ import re
 import sys
 import tempfile
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import get_args
 from unittest import mock
@@ -57,6 +58,9 @@ def test_a_gpu_compiles_for_long_runs(epochs: int):
         steps = round(share * tokens / 64 / CONTEXT)
         large = Workload(wide, train_params(epochs=epochs, batch_size=64), steps * 64 * CONTEXT + 1)
         assert choose_compilation("auto", CUDA, large).on == on
+        whole = steps * 64  # sequences, of which the last step of an epoch has one
+        short = train_params(epochs=epochs, batch_size=whole - 1)
+        assert choose_compilation("auto", CUDA, replace(large, train=short)).on == on
 
 
 @pytest.mark.skipif(

@@ -217,7 +217,7 @@ def _on_gpu(work: Workload, missing: str | None, *, may_record: bool) -> Compila
     recorded = may_record and waits_for_host(work)
     if missing:
         return Compilation(False, f"it needs {missing}", recorded=recorded)
-    whole = work.steps * step_flops(work) / 1e12
+    whole = work.full_steps * step_flops(work) / 1e12
     return Compilation(
         whole >= GPU_TFLOP or work.steps >= GPU_STEPS,
         f"the run takes {_shown(whole)} in {work.steps:,} steps, and compiling for a GPU pays "

@@ -36,7 +36,7 @@ from tokenmill.training.live import LiveFiles
 from tokenmill.training.optimizer import Optimizer, momentum_at
 from tokenmill.training.params import RuntimeParams
 from tokenmill.training.schedule import Workload
-from tokenmill.training.size import flops_per_token
+from tokenmill.training.size import step_flops
 from tokenmill.training.step import Batch, MicroBatch, StepResult, batch_at, train_step
 from tokenmill.words.units import counted
 
@@ -125,14 +125,13 @@ def timing_of(run: Training) -> Timing:
     """The table of the run's times, which the main process writes. Its clock starts now."""
     state, work = run.state, run.work
     peak = peak_flops(run.compute.device)
-    per_token = flops_per_token(work.config, learning=work.learning)
     return Timing(
         run.store.folder if run.group.is_main else None,
         step=state.step,
         logged=state.steps[-1].step if state.steps else 0,
         tokens=state.tokens,
         prices=run.runtime.cost,
-        step_flops=work.tokens_per_epoch / work.steps_per_epoch * per_token,
+        step_flops=step_flops(work) * work.full_steps / work.steps,
         peak_flops=peak and peak * run.group.size,
     )
 

@@ -52,7 +52,8 @@ def flops_per_token(config: ModelConfig, *, learning: int | None = None) -> int:
 
 
 def step_flops(work: Workload) -> int:
-    """Floating-point operations of a step, without the update."""
+    """Floating-point operations of a step, without the update; the last one of an epoch may take
+    fewer."""
     return work.tokens_per_step * flops_per_token(work.config, learning=work.learning)
 
 
