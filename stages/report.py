@@ -11,7 +11,14 @@ from tokenmill.core import paths
 from tokenmill.core.errors import UserError
 from tokenmill.core.files import write_text
 from tokenmill.core.params import PARAMS_FILE
-from tokenmill.costs import epoch_costs, find_times, publish_times, read_timing
+from tokenmill.costs import (
+    CostRow,
+    TimingRow,
+    epoch_costs,
+    find_times,
+    publish_times,
+    read_timing,
+)
 from tokenmill.display import say
 from tokenmill.evaluation.benchmark_results import BenchmarksFile
 from tokenmill.evaluation.document_losses import GROUPS, GroupLoss, loss_by
@@ -58,7 +65,20 @@ def main() -> None:
         asked = [(paths.EVALUATION, evaluation.questions), (paths.TRACES, traces.prompts)]
         _refuse_unequal("prompts", [(path, len(prompts)) for path, prompts in asked])
     write_text(paths.SAMPLES, render("samples.md", evaluation=evaluation))
-    record = _record(manifest, evaluation, traces, history, steps, benchmarks=benchmarks)
+    ends = [row.step for row in history]
+    timing = read_timing(find_times(paths.resume_root(), manifest.fingerprint), steps=ends[-1])
+    costs = epoch_costs(timing, ends)
+    publish_times(paths.METRICS, timing, costs)  # as `train` may have come from the cache
+    record = _record(
+        manifest,
+        evaluation,
+        traces,
+        history,
+        steps,
+        timing=timing,
+        costs=costs,
+        benchmarks=benchmarks,
+    )
     write_text(paths.RUN_REPORT, render_run_report(record))
     names = write_epoch_refs(Path(), _metrics(record), PARAMS_FILE)
     say(f"run report: {paths.RUN_REPORT}   answers: {paths.SAMPLES}")
@@ -80,19 +100,17 @@ def _record(
     history: list[EpochRow],
     steps: list[StepRow],
     *,
+    timing: list[TimingRow],
+    costs: list[CostRow],
     benchmarks: BenchmarksFile,
 ) -> RunRecord:
-    """Everything that the run report shows. The tables of its times are written to metrics/, for
-    `train` may have come from the cache."""
+    """Everything that the run report shows."""
     tokens = read_metadata(paths.PACKED)
     kept = manifest.train.model_dump()
     path = paths.MODEL / MANIFEST
     train = checked(kept, TrainParams, source=path, way_out=paths.way_out(path))
     work = Workload.on(tokens, manifest.model, train, manifest.mixture)
     ends = [row.step for row in history]
-    timing = read_timing(find_times(paths.resume_root(), manifest.fingerprint), steps=ends[-1])
-    costs = epoch_costs(timing, ends)
-    publish_times(paths.METRICS, timing, costs)
     return RunRecord(
         evaluation=evaluation,
         history=history,
