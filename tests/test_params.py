@@ -175,11 +175,36 @@ def test_all_that_stages_refuse_is_in_one_error(write: Write, tmp_path: Path):
         "data.mixture",
         "finetune.data",
         "finetune.methods",
+        "runtime.parallel",
         "clean.filters.languages",
         "evaluate.prompts",
         "evaluate.prompts",
         "benchmarks.names",
     ]
+
+
+@pytest.mark.parametrize(
+    ("changes", "refused"),
+    [
+        ({"parallel": "ddp", "optimizer": "muon", "precision": "float16"}, []),
+        ({"parallel": "fsdp", "optimizer": "adamw", "precision": "auto"}, []),
+        ({"parallel": "fsdp", "optimizer": "adamw", "precision": "float16"}, ["runtime.parallel"]),
+        ({"parallel": "fsdp", "optimizer": "muon", "precision": "auto"}, ["runtime.parallel"]),
+    ],
+)
+def test_what_a_sharded_model_cannot_have_is_refused_first(
+    write: Write, changes: dict[str, str], refused: list[str]
+):
+    parallel = changes.pop("parallel")
+    values = {f"train__{name}": value for name, value in changes.items()}
+    assert refused_by_a_stage(write(runtime__parallel=parallel, **values)) == refused
+
+
+def test_a_precision_that_auto_chose_is_refused_with_shards(write: Write):
+    params = check_all(write(train__optimizer="adamw", runtime__parallel="fsdp"))
+    params.train.refuse_sharding(params.runtime, precision="bfloat16")
+    with pytest.raises(UserError, match=r"float16 \(train\.precision: auto\)"):
+        params.train.refuse_sharding(params.runtime, precision="float16")
 
 
 def test_problems_of_a_file_of_prompts_are_below_its_name(write: Write, tmp_path: Path):

@@ -218,10 +218,10 @@ def problems_of_stages(
     by itself is allowed: the dotted names of parameters, each with a sentence.
 
     These are text, prompts and benchmarks that are missing or damaged, unless DVC makes or fetches
-    them; a mixture of other sources than the text has; LoRA on matrices that are cut; an unknown
-    language; and tokens in another form than training wants them. `names` are those of the files of
-    the text, if it is known already which there are, because listing takes seconds if they are many
-    or a server does not answer.
+    them; a mixture of other sources than the text has; LoRA, Muon or float16 on matrices that are
+    cut; an unknown language; and tokens in another form than training wants them. `names` are those
+    of the files of the text, if it is known already which there are, because listing takes seconds
+    if they are many or a server does not answer.
     """
     found = list[tuple[str, str]]()
     about = functools.partial(_noted, found)
@@ -242,6 +242,8 @@ def problems_of_stages(
             _names_of_text(raw_text(params.finetune.data, root), "finetune.data")
     with about("finetune.methods"):
         params.finetune.refuse_sharding(params.runtime)
+    with about("runtime.parallel"):
+        params.train.refuse_sharding(params.runtime)
     with about("clean.filters.languages"):
         params.clean.filters.refuse_unknown_languages()
     with about("evaluate.prompts"):

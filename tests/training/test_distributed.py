@@ -148,7 +148,7 @@ def test_whole_gradients_that_fit_are_reduced_once_a_step(
     ("changes", "expected"),
     [
         ({"optimizer": "muon"}, "train.optimizer (muon)"),
-        ({"precision": "float16"}, "train.precision (float16)"),
+        ({"precision": "float16"}, "(train.precision: float16)"),
     ],
 )
 def test_what_a_sharded_model_cannot_have_is_refused(

@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo
 from pydantic_core import PydanticCustomError
 
+from tokenmill.core.errors import UserError
 from tokenmill.core.params import DeviceParams, Epochs, Section, SharedPlace, StartParams
 from tokenmill.costs import CostParams
 from tokenmill.formats.token_file import PlacementParams
@@ -212,6 +213,31 @@ class TrainParams(Section):
     def averages(self) -> bool:
         """Whether the run keeps the average of its weights."""
         return self.average_power is not None
+
+    def refuse_sharding(self, runtime: "RuntimeParams", *, precision: str | None = None) -> None:
+        """Refuse what a sharded model cannot have: an optimizer that needs whole matrices, or a
+        loss scaler, which each process would set for itself.
+
+        Args:
+            runtime: the parameters that say whether the model is sharded.
+            precision: the number format that was chosen for a device; None before that.
+
+        Raises:
+            UserError: `runtime.parallel` is `fsdp`, and one of these is asked for or chosen.
+        """
+        if runtime.parallel != "fsdp":
+            return
+        if OPTIMIZERS[self.optimizer].needs_whole_matrices:
+            raise UserError(
+                "runtime.parallel (fsdp) cuts matrices, which train.optimizer "
+                f"({self.optimizer}) needs whole; set runtime.parallel to ddp, or train.optimizer "
+                "to adamw."
+            )
+        if (precision or self.precision) == "float16":
+            raise UserError(
+                "runtime.parallel (fsdp) does not go with products in float16 (train.precision: "
+                f"{self.precision}); set runtime.parallel to ddp, or train.precision to bfloat16."
+            )
 
     @property
     def ends_by_loss(self) -> bool:

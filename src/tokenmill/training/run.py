@@ -36,7 +36,7 @@ from tokenmill.training.loop import Training, train
 from tokenmill.training.memory import FittingMicroBatch
 from tokenmill.training.mirror import Mirror, mirrored
 from tokenmill.training.optimizer import Optimizer
-from tokenmill.training.params import OPTIMIZERS, RuntimeParams, TrainParams
+from tokenmill.training.params import RuntimeParams, TrainParams
 from tokenmill.training.resume import best_checkpoint, fill_from_previous, find_checkpoint
 from tokenmill.training.schedule import Workload
 from tokenmill.words.units import counted
@@ -147,9 +147,10 @@ def open_setup(job: Job, runtime: RuntimeParams, group: Group) -> Setup:
     together."""
     train_params = job.work.train
     refuse_many_rows(job.work)
-    if group.shards:
-        refuse_sharding(train_params)
     compute = choose_compute(runtime.device, train_params.precision)
+    if group.shards:
+        chosen = str(compute.precision).removeprefix("torch.")
+        train_params.refuse_sharding(runtime, precision=chosen)
     configure_process(compute)
     data = job.open(compute, group, runtime)
     compilation = choose_compilation(
@@ -289,21 +290,6 @@ def refuse_many_rows(work: Workload) -> None:
                 f"checkpoint holds at most {MOST_ROWS:,} such rows; set it to at least "
                 f"{math.ceil(work.steps / MOST_ROWS)}."
             )
-
-
-def refuse_sharding(train: TrainParams) -> None:
-    """Refuse what a sharded model cannot have: an optimizer that needs whole matrices, or a loss
-    scaler, which each process would set for itself."""
-    if OPTIMIZERS[train.optimizer].needs_whole_matrices:
-        raise UserError(
-            f"train.optimizer ({train.optimizer}) needs whole matrices, which runtime.parallel "
-            "(fsdp) cuts; set train.optimizer to adamw, or runtime.parallel to ddp."
-        )
-    if train.precision == "float16":
-        raise UserError(
-            "train.precision (float16) does not go with runtime.parallel (fsdp); set it to "
-            "bfloat16, or runtime.parallel to ddp."
-        )
 
 
 def export(job: Job, training: Training, output: Path, say: Callable[[str], None]) -> Manifest:
