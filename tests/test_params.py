@@ -219,6 +219,17 @@ def test_problems_of_a_file_of_prompts_are_below_its_name(write: Write, tmp_path
     assert depths == [0, 2, 2, 4, 4]
 
 
+def test_a_problem_in_a_file_of_prompts_alone_is_of_that_file(write: Write, tmp_path: Path):
+    (tmp_path / "texts").mkdir()
+    (tmp_path / "texts/a.txt").write_text("text")
+    file = tmp_path / "texts/prompts.yaml"
+    file.write_text("prompts: [{foo: 1, user: a}]")
+    with pytest.raises(ParamsError) as error:
+        refuse_for_stages(check_all(write(data__raw=str(tmp_path / "texts"))))
+    assert str(error.value).startswith(f"{file}: ")
+    assert error.value.parameters == ["evaluate.prompts"]
+
+
 @pytest.mark.parametrize(
     ("name", "near"),
     [

@@ -205,9 +205,13 @@ class ParamsError(UserError):
     """Parameters are wrong; the message has a line for each of them."""
 
     def __init__(self, path: object, problems: Sequence[tuple[str, str]]):
-        """Join `problems`, each the dotted name of a parameter or section and a sentence."""
+        """Join `problems`, each the dotted name of a parameter or section and a sentence, which may
+        begin with another file that the parameter names."""
         self.parameters = [name for name, _ in problems]
-        head = f"{path}: " if len(problems) == 1 else f"{path} has {len(problems)} problems:\n  "
+        name, sentence = problems[0]
+        head = f"{path}: " if sentence.startswith(name) else ""
+        if len(problems) > 1:
+            head = f"{path} has {len(problems)} problems:\n  "
         super().__init__(head + "\n  ".join(sentence for _, sentence in problems))
 
 
