@@ -51,6 +51,8 @@ def test_revisions_have_the_names_that_users_type(repository: Path) -> None:
     found = [(one.name, one.baseline) for one in git.experiments(repository)]
     older, newer = "12" + "3" * 38, "45" + "6" * 38
     assert found == [("apt-oak", older), ("apt-oak", newer), ("blest-jube", older)]
+    head = git.execute(repository, "rev-parse", "HEAD").strip()
+    assert {one.commit for one in git.experiments(repository)} == {head}
     assert git.revisions(repository) == ["main", "v1", "apt-oak", "blest-jube", "epoch-1"]
 
 
@@ -66,8 +68,9 @@ def test_names_keep_the_white_space_that_git_allows(repository: Path) -> None:
 
 @pytest.mark.parametrize("ref", ["a", "a/b/c/d", "zz/zz/x", "12/34/x", f"12/{'3' * 38}/a/b"])
 def test_a_ref_that_dvc_cannot_read_is_named_with_the_way_out(repository: Path, ref: str) -> None:
-    for experiment in git.experiments(repository):
-        git.execute(repository, "update-ref", "-d", experiment.ref)
+    for one in git.experiments(repository):
+        name = f"refs/exps/{one.baseline[:2]}/{one.baseline[2:]}/{one.name}"
+        git.execute(repository, "update-ref", "-d", name)
     git.execute(repository, "update-ref", f"refs/exps/{ref}", "HEAD")
     with pytest.raises(UserError, match=f"git update-ref -d refs/exps/{ref}`"):
         git.experiments(repository)

@@ -83,8 +83,14 @@ def _run(
 
 def references(root: Path, *patterns: str) -> list[str]:
     """Full names of the refs that match `patterns`, sorted; none outside a git repository."""
-    said = ask(root, "for-each-ref", "--format=%(refname)", *patterns) or ""
-    return [name for name in said.split("\n") if name]  # a name may have a no-break space
+    return list(_commits(root, *patterns))
+
+
+def _commits(root: Path, *patterns: str) -> dict[str, str]:
+    """The same, each with the hash of what it names."""
+    said = ask(root, "for-each-ref", "--format=%(refname) %(objectname)", *patterns) or ""
+    lines = said.split("\n")  # a name may have a no-break space
+    return {name: commit for name, _, commit in (line.partition(" ") for line in lines) if name}
 
 
 @dataclass(frozen=True)
@@ -95,7 +101,7 @@ class Experiment:
     baseline: str
     """The commit that the experiment began from. It may be missing here, as after
     `dvc exp pull`."""
-    ref: str
+    commit: str
 
 
 def experiments(root: Path) -> list[Experiment]:
@@ -110,9 +116,12 @@ def experiments(root: Path) -> list[Experiment]:
             f"git's {broken[0]} is no experiment, and DVC fails on it; `git update-ref -d "
             f"{quote(broken[0])}` removes it."
         )
-    refs = filter(None, map(EXPERIMENT_REF.fullmatch, _experiment_refs(root)))
-    found = [Experiment(ref[3], baseline=ref[1] + ref[2], ref=ref[0]) for ref in refs]
-    return sorted(found, key=lambda one: (one.name, one.ref))
+    found = [
+        Experiment(ref[3], baseline=ref[1] + ref[2], commit=commit)
+        for name, commit in _experiment_refs(root).items()
+        if (ref := EXPERIMENT_REF.fullmatch(name))
+    ]
+    return sorted(found, key=lambda one: (one.name, one.baseline))
 
 
 def broken_experiments(root: Path) -> list[str]:
@@ -120,9 +129,13 @@ def broken_experiments(root: Path) -> list[str]:
     return [ref for ref in _experiment_refs(root) if not EXPERIMENT_REF.fullmatch(ref)]
 
 
-def _experiment_refs(root: Path) -> list[str]:
-    refs = references(root, EXPERIMENTS)
-    return [ref for ref in refs if not ref.removeprefix(EXPERIMENTS).startswith(NO_EXPERIMENTS)]
+def _experiment_refs(root: Path) -> dict[str, str]:
+    """The refs of experiments, and those on which DVC fails, each with its commit."""
+    return {
+        ref: commit
+        for ref, commit in _commits(root, EXPERIMENTS).items()
+        if not ref.removeprefix(EXPERIMENTS).startswith(NO_EXPERIMENTS)
+    }
 
 
 def commits_here(root: Path, commits: Sequence[str]) -> set[str]:

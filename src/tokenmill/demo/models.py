@@ -107,8 +107,7 @@ class Models:
             return []
         offers = []
         for name, one in found.items():
-            commit = git.ask(self.root, "rev-parse", "--verify", one.ref)
-            epochs, facts = _known(self.root, commit.strip()) if commit else (0, "")
+            epochs, facts = _known(self.root, one.commit)
             offers += [Offer(name, facts, epochs, rev=name)] if epochs else []
         return offers
 
