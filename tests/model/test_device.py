@@ -65,26 +65,29 @@ def test_auto_is_float32_where_onednn_may_not_multiply_bfloat16(monkeypatch: pyt
 
 
 @pytest.mark.parametrize(
-    ("precision", "has", "emulated"),
+    ("precision", "has", "emulated", "products"),
     [
-        ("auto", False, False),
-        ("float32", False, False),
-        ("bfloat16", False, True),
-        ("bfloat16", True, False),
-        ("float16", False, True),
-        ("float16", True, False),
+        ("auto", False, False, "medium"),
+        ("float32", False, False, "medium"),
+        ("float32", True, False, "highest"),
+        ("bfloat16", False, True, "medium"),
+        ("bfloat16", True, False, "medium"),
+        ("float16", False, True, "medium"),
+        ("float16", True, False, "medium"),
     ],
 )
 def test_a_model_is_measured_in_a_precision_of_the_cpu(
-    precision: str, has: bool, emulated: bool, monkeypatch: pytest.MonkeyPatch
+    precision: str, has: bool, emulated: bool, products: str, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: {"avx512_bf16": has})
+    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: {"amx_bf16": has})
     for name in ("_is_mkldnn_bf16_supported", "_is_mkldnn_fp16_supported"):
         monkeypatch.setattr(torch.ops.mkldnn, name, lambda: has)
     trained = choose_compute("cpu", precision)
     assert trained.emulates_precision == emulated
+    torch.set_float32_matmul_precision("high")
     measured = prepare_to_measure("cpu", precision)
     assert measured.precision == (torch.float32 if emulated else trained.precision)
+    assert torch.get_float32_matmul_precision() == products, "of the whole process"
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
