@@ -60,6 +60,37 @@ def failure(root: Path, *arguments: str) -> str:
     return _complaint(done) if done.returncode else ""
 
 
+def failure_of_dvc(root: Path) -> str:
+    """What libgit2, by which DVC reads git, says about its failure in `root`; empty if it does not
+    fail. It may refuse what git takes, as it does not read the file that GIT_CONFIG_GLOBAL
+    names."""
+    import pygit2  # noqa: PLC0415 (most commands do without it)
+
+    try:
+        if found := pygit2.discover_repository(str(root)):
+            pygit2.Repository(found)
+    except pygit2.GitError as error:
+        return " ".join(str(error).split())
+    return ""
+
+
+def refuse_unreadable(root: Path) -> None:
+    """Refuse a repository that DVC, or git itself, cannot read.
+
+    Raises:
+        UserError: there is no repository, or git or libgit2 fails in it.
+    """
+    try:
+        execute(root, "rev-parse", "--git-dir")
+        said = failure_of_dvc(root)
+    except UserError as error:
+        raise UserError(f"{error}; `tokenmill doctor` says more.") from None
+    if said:
+        raise UserError(
+            f"DVC cannot read git in {root.resolve()}: {said}; `tokenmill doctor` says more."
+        )
+
+
 def _complaint(done: subprocess.CompletedProcess[bytes]) -> str:
     said = " ".join(done.stderr.decode("utf-8", "replace").split())
     return said or f"exit code {done.returncode}"

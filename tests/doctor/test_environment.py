@@ -15,9 +15,13 @@ import pytest
 from tests.doctor.small import single
 from tests.pipeline.project import Project as Repository
 from tests.runs.unfinished import begin, stop
+from tokenmill import git
+from tokenmill.cli.runs import find_runs
+from tokenmill.core.errors import UserError
 from tokenmill.core.files import write_json
 from tokenmill.doctor import environment
 from tokenmill.doctor.environment import Finding, Project
+from tokenmill.runs.find import Revision
 
 
 @pytest.fixture
@@ -262,13 +266,24 @@ def test_git_says_itself_why_it_fails(repository: Repository):
     not hasattr(os, "geteuid") or os.geteuid() != 0, reason="only root gives files to another user"
 )
 def test_a_repository_of_another_user_is_told_from_others(
-    repository: Repository, monkeypatch: pytest.MonkeyPatch
+    repository: Repository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setenv("GIT_CONFIG_GLOBAL", os.devnull)
     for path in (repository.root, repository.root / ".git"):
         os.chown(path, 4321, 4321)
     finding = single(environment.check_git, Project(repository.root))
     assert "safe.directory" in (finding.fix or "")
+    trusting = tmp_path / "gitconfig"
+    trusting.write_text("[safe]\n\tdirectory = *\n")
+    monkeypatch.setenv("GIT_CONFIG_GLOBAL", str(trusting))
+    assert git.failure_of_dvc(repository.root), "it does not read that file"
+    finding = single(environment.check_git, Project(repository.root))
+    assert finding.level == "problem"
+    assert "git config --file ~/.gitconfig" in (finding.fix or "")
+    with pytest.raises(UserError, match="doctor"):
+        find_runs(repository.root, commits=1)
+    with pytest.raises(UserError, match="doctor"):
+        Revision(repository.root, "HEAD")
 
 
 class TestRuns:

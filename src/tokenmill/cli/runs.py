@@ -183,10 +183,7 @@ def find_runs(root: Path, *, commits: int) -> "pd.DataFrame":
     from scmrepo.exceptions import SCMError
 
     logging.getLogger("dvc").setLevel(logging.ERROR)
-    try:
-        git.execute(root, "rev-parse", "--git-dir")  # DVC ends in a traceback where git refuses
-    except UserError as error:
-        raise UserError(f"{error}; `tokenmill doctor` says more.") from None
+    git.refuse_unreadable(root)  # where DVC ends in a traceback
     _note_damage(root)
     experiments = git.experiments(root)
     newest = (

@@ -237,7 +237,7 @@ def check_git(project: Project) -> Iterator[Finding]:
     except UserError as error:
         yield problem("git", f"{error}", "install git")
         return
-    if files is None:
+    if files is None or git.failure_of_dvc(root):
         yield _refused(root)
         return
     if git.ask(root, "check-ignore", "-q", "dvc.yaml") is not None:
@@ -283,7 +283,7 @@ def check_commit(project: Project) -> Iterator[Finding]:
 
 
 def _refused(root: Path) -> Finding:
-    """Why git says nothing about the files of the project."""
+    """Why git says nothing about the files of the project, or DVC cannot ask it."""
     here = root.resolve()
     top = next((folder for folder in (here, *here.parents) if (folder / ".git").exists()), None)
     if top is None:
@@ -293,7 +293,13 @@ def _refused(root: Path) -> Finding:
     if "safe.directory" in said:  # the only words of it that git does not translate
         fix = f"git config --global --add safe.directory {quote(str(top))}"
         return problem("git", f"git refuses {top}, as that of another user", fix)
-    return problem("git", f"git refuses {top}: {message(said)}", "git status")
+    if said:
+        return problem("git", f"git refuses {top}: {message(said)}", "git status")
+    said = git.failure_of_dvc(root)
+    fix = f"git clone {quote(str(top))} /path/to/another"
+    if "not owned" in said:
+        fix = f"git config --file ~/.gitconfig --add safe.directory {quote(str(top))}"
+    return problem("git", f"DVC cannot read git: {message(said)}", fix)
 
 
 def check_identity(project: Project) -> Iterator[Finding]:

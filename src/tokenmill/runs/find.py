@@ -235,7 +235,8 @@ class Revision:
         """Resolve the revision, which is one of git's or a DVC experiment.
 
         Raises:
-            UserError: there is no such revision, or no DVC project, or a ref that DVC cannot read.
+            UserError: there is no such revision, or no DVC project, or a ref or a repository that
+                DVC cannot read.
         """
         from dvc.api import DVCFileSystem  # noqa: PLC0415 (a second)
         from dvc.repo import Repo  # noqa: PLC0415
@@ -248,6 +249,7 @@ class Revision:
             raise UserError(
                 f"{root.resolve()} is no DVC project with commits in git; other revisions need one."
             )
+        git.refuse_unreadable(root)
         try:
             if not rev:  # DVC would take the work tree
                 raise SCMError("no name")
