@@ -106,6 +106,23 @@ def test_impossible_number_of_threads_is_one_sentence(
     assert capsys.readouterr().out == ""
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere names are always UTF-8")
+def test_a_name_that_the_locale_lacks_is_one_sentence(tmp_path: Path):
+    name = str(tmp_path / "gr\u00f6\u00dfe")
+    code = f"from tokenmill.stage import report_errors\nreport_errors(lambda: open({name!a}))"
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env=os.environ | {"PYTHONPATH": str(ROOT / "src"), "LC_ALL": "POSIX", "PYTHONUTF8": "0"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 1
+    assert done.stderr.startswith(f"error: {tmp_path}/gr??e")
+    assert "PYTHONUTF8=1" in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
 def copy_code(target: Path) -> None:
     """With Python's byte code, so that nothing is compiled again, and without what another process
     is just writing of it."""

@@ -42,9 +42,7 @@ def report_errors(work: Callable[[], None]) -> None:
     The exit code is 130 after Ctrl-C, and 141 when the reader of stdout, such as `head`, has closed
     it.
     """
-    # stages/__main__.py set it for the time of the imports
-    if signal.getsignal(signal.SIGINT) == signal.SIG_DFL:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
+    _take_ctrl_c()
     _open_closed_streams()
     _replace_unknown_characters()
     _leave_other_repositories()
@@ -64,6 +62,14 @@ def report_errors(work: Callable[[], None]) -> None:
         if "marshal" not in str(error):
             raise
         byte_code.start_again()
+    except UnicodeEncodeError as error:
+        if error.encoding != sys.getfilesystemencoding() or error.encoding == "utf-8":
+            raise
+        sentence = (
+            f"{error.object}: names of files are {error.encoding} here; `export PYTHONUTF8=1` and "
+            "type the same command again."
+        )
+        sys.exit(f"error: {message(sentence)}")
     except OSError as error:
         sys.exit(f"error: {message(describe(error))}")
     except MemoryError:
@@ -74,6 +80,13 @@ def report_errors(work: Callable[[], None]) -> None:
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         sys.exit(130)
+
+
+def _take_ctrl_c() -> None:
+    """Let Ctrl-C raise an exception again, if stages/__main__.py let it end the process while it
+    imported."""
+    if signal.getsignal(signal.SIGINT) == signal.SIG_DFL:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def _open_closed_streams() -> None:

@@ -45,6 +45,11 @@ def test_a_stage_refuses_little_address_space():
     assert done.stderr.count("\n") == 1
 
 
+def test_names_that_the_locale_lacks_are_warned_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(sys, "getfilesystemencoding", lambda: "ascii")
+    assert [found.level for found in check_limits(tmp_path)] == ["warning"]
+
+
 def test_a_folder_that_cannot_be_written_is_a_finding(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):

@@ -130,6 +130,12 @@ def check_limits(root: Path) -> Iterator[Finding]:
             "PYTHONSAFEPATH is set: `python -m stages` does not find the stages",
             "unset PYTHONSAFEPATH",
         )
+    if (encoding := sys.getfilesystemencoding()) != "utf-8":
+        yield warning(
+            "limits",
+            f"names of files are {encoding} here: those with other letters are not found",
+            "export PYTHONUTF8=1",
+        )
     if not is_writable(root):
         yield problem(
             "folder",
