@@ -31,6 +31,11 @@ def test_the_environment_names_no_other_repository(
     assert paths.resume_root() == Path(".resume")
 
 
+def test_what_lies_elsewhere_may_be_of_another_version(tmp_path: Path) -> None:
+    assert "the version of TokenMill that wrote it" in paths.way_out(tmp_path / "config.json")
+    assert paths.way_out(Path("models/gpt/config.json")) == paths.DEEP
+
+
 def test_folders_of_stages_are_those_of_dvc_yaml() -> None:
     stages = yaml.safe_load((ROOT / "dvc.yaml").read_text())["stages"].values()
     outs = [out for stage in stages for out in stage.get("do", stage).get("outs", [])]

@@ -151,7 +151,8 @@ DEEP = "`tokenmill doctor --deep` names the command that mends it"
 
 
 def way_out(path: Path) -> str:
-    """What to do about a damaged file: the end of a sentence, with a command where there is one."""
+    """What to do about a damaged file, or one of another version: the end of a sentence, with a
+    command where there is one."""
     below = Path(os.path.relpath(path)).parts
     if below[0] in WRITTEN:
         return DEEP
@@ -160,7 +161,8 @@ def way_out(path: Path) -> str:
         return f"after `rm -r {quote(str(checkpoints[0]))}` training continues from before it"
     if ".resume" in below:
         return "`dvc repro` makes it again"
-    return "bring it again from where it is from"
+    # As of an exported model, which the version that reads it may take for damaged
+    return "bring it again from where it is from, or use the version of TokenMill that wrote it"
 
 
 def damaged(path: Path, what: str) -> UserError:
