@@ -105,7 +105,14 @@ def test_text_must_be_there(project: Project):
     tracked = project.root / "data/raw/mine"
     tracked.parent.mkdir(parents=True)
     tracked.with_name("mine.dvc").touch()
-    assert with_raw(project, "data/raw/mine/books").fix == f"dvc pull {quote(str(tracked))}"
+    pull = f"dvc pull {quote(str(tracked))}"
+    assert with_raw(project, "data/raw/mine/books").fix == pull
+    tracked.mkdir()
+    emptied = with_raw(project, "data/raw/mine").fix or ""
+    assert emptied.startswith("git checkout "), "`dvc repro` records an emptied folder"
+    assert emptied.endswith(f" && {pull}")
+    (tracked / "a.pdf").touch()
+    assert "dvc pull" not in (with_raw(project, "data/raw/mine").fix or "")
 
 
 def test_text_outside_needs_an_absolute_path(project: Project, tmp_path: Path):

@@ -202,9 +202,9 @@ def find_sources(
         )
     if not sources:
         holds = skipped_in_words(dict(sorted(skipped.items()))) or "no files"
-        raise UserError(
-            f"{parameter} ({raw}) holds no text ({holds}); put files there that end in {readable}."
-        )
+        back = command_of_dvc(raw)
+        way_out = f"`{back}` brings it back" if back else f"put files there that end in {readable}"
+        raise UserError(f"{parameter} ({raw}) holds no text ({holds}); {way_out}.")
     read, held_out = _split(sources)
     return Found(read, dict(sorted(skipped.items())), held_out)
 
@@ -234,9 +234,21 @@ def _missing(raw: Raw, parameter: str, readable: str) -> UserError:
     )
     if isinstance(raw, Path) and raw.match(SAMPLE.as_posix()):
         way_out = "`dvc repro sample` writes it"
-    elif isinstance(raw, Path) and (tracked := tracked_by_dvc(raw)):
-        way_out = f"`dvc pull {quote(str(tracked))}` brings it"
+    elif command := command_of_dvc(raw):
+        way_out = f"`{command}` brings it"
     return UserError(f"{parameter} ({raw}) does not exist; {way_out}.")
+
+
+def command_of_dvc(raw: Raw) -> str:
+    """The command that brings a text of which DVC tracks files and none is here; empty if there is
+    no such command."""
+    if not isinstance(raw, Path) or not (tracked := tracked_by_dvc(raw)):
+        return ""
+    if any(file.is_file() for file in (raw, *raw.rglob("*"))):
+        return ""
+    pull = f"dvc pull {quote(str(tracked))}"
+    # The next `dvc repro` records an emptied folder as such
+    return f"git checkout {quote(f'{tracked}.dvc')} && {pull}" if raw.exists() else pull
 
 
 def tracked_by_dvc(path: Path) -> Path | None:

@@ -9,7 +9,6 @@ import os
 import shutil
 from collections.abc import Collection, Iterator
 from pathlib import Path
-from shlex import quote
 
 import torch
 
@@ -17,7 +16,7 @@ from tokenmill.core import paths
 from tokenmill.core.errors import UserError
 from tokenmill.core.params import PARAMS_FILE, ParamsError, is_url
 from tokenmill.data.readers import FORMATS
-from tokenmill.data.sources import find_sources, tracked_by_dvc
+from tokenmill.data.sources import command_of_dvc, find_sources
 from tokenmill.doctor import dvc, environment, objects
 from tokenmill.doctor.environment import (
     Check,
@@ -109,12 +108,7 @@ def check_text(project: Project) -> Iterator[Finding]:
     except UserError as error:
         if dvc.lost(root):  # a finding of `check_repository`, which mends this, too
             return
-        tracked = isinstance(place, Path) and not place.exists() and tracked_by_dvc(place)
-        fix = (
-            f"dvc pull {quote(str(tracked))}"
-            if tracked
-            else "dvc exp run -S data.raw=/path/to/texts"
-        )
+        fix = command_of_dvc(place) or "dvc exp run -S data.raw=/path/to/texts"
         yield problem("text", str(error), fix)
         return
     sources = project.raw.sources
