@@ -115,6 +115,7 @@ def test_what_is_missing_is_named_with_what_brings_it(made: Repository):
     mend(made, found(made))
     assert found(made).keys() == {"files"}
     (made.root / "m.json").write_text("2")
+    assert found(made)["m.json"].text == "not as recorded", "the finding has its name"
     assert found(made)["m.json"].fix == "rm -rf m.json && dvc repro make"
     mend(made, found(made))
     assert made.digest("out", "m.json") == before

@@ -169,7 +169,11 @@ def _findings(
             "damaged in DVC's cache": [_short(path, root) for path in damage.cache],
             "not in DVC's cache": [name for name in damage.objects if name not in objects],
         }
-        text = "; ".join(f"{what}: {', '.join(names)}" for what, names in facts.items() if names)
+        text = "; ".join(
+            what if names == [output.name] else f"{what}: {', '.join(names)}"
+            for what, names in facts.items()
+            if names
+        )
         unseen = _unseen(repo, output, digests) if output.is_given and damage.workspace else []
         wrong = damage.cache if output.is_given else [*damage.cache, *changed]
         first = [path for path in wrong if path not in removed]
