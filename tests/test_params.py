@@ -297,6 +297,10 @@ def test_names_of_a_mixture_are_compared_with_the_text(write: Write, tmp_path: P
     ((parameter, sentence),) = problems_of_stages(params, tmp_path)
     assert parameter == "data.mixture"
     assert "weight 0" in sentence
+    (tmp_path / "raw/books-val").mkdir()
+    (tmp_path / "raw/books-val/a.txt").write_text("text")
+    held_out = {"chats": 0, "web": 0, "c.md": 0, "books-val": 2}
+    assert refused_by_a_stage(write(**raw, data__mixture=held_out)) == ["data.mixture"]
 
 
 @pytest.mark.parametrize("weight", [1, 2])
@@ -305,8 +309,11 @@ def test_names_are_compared_with_what_dvc_makes_or_tracks(
 ):
     """A built-in text, of which there need be no file yet; and one that `dvc add` tracks, once DVC
     has fetched it."""
-    for name in ("train.jsonl", "validation.jsonl"):
-        assert refused_by_a_stage(write(data__mixture={name: weight})) == []
+    for split, refused in (("auto", ["data.mixture"]), ("hash", [])):
+        held_out = {"validation.jsonl": weight}
+        path = write(data__mixture=held_out, tokenize__split=split)
+        assert refused_by_a_stage(path) == refused, "it is no source of the training text"
+    assert refused_by_a_stage(write(data__mixture={"train.jsonl": weight})) == []
     (tmp_path / "raw.dvc").touch()
     tracked = {"data__raw": str(tmp_path / "raw"), "data__mixture": {"train.json": weight}}
     assert refused_by_a_stage(write(**tracked)) == []

@@ -9,6 +9,7 @@ result, so DVC does not track it.
 import contextlib
 import functools
 import os
+import re
 import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -26,7 +27,7 @@ from tokenmill.core.params import (
     read_yaml,
     validate,
 )
-from tokenmill.core.paths import PACKED, SAMPLE, TOKENS
+from tokenmill.core.paths import PACKED, SAMPLE, TOKENS, VALIDATION_NAME
 from tokenmill.data.params import CleanParams, DataParams
 from tokenmill.dvc_lock import Lock
 from tokenmill.evaluation.benchmark_items import (
@@ -232,10 +233,10 @@ def problems_of_stages(
             names = [TRAIN, VALIDATION]
         elif names is None:
             names = _names_of_text(raw, "data.raw")
-        # The stage `train` refuses a source whose documents were all dropped or held out
+        # The stage `train` refuses a source whose documents were all dropped
         if params.data.mixture and names:
             with about("data.mixture"):
-                sources = {name.split("/")[0] for name in names}
+                sources = _training_sources(names, params.tokenize)
                 check_mixture(params.data.mixture, sources, "data.raw")
     if params.finetune.methods and params.finetune.data:
         with about("finetune.data"):
@@ -289,6 +290,14 @@ def _names_of_text(place: Raw, parameter: str) -> Collection[str] | None:
     if isinstance(place, Path) and not place.exists() and tracked_by_dvc(place):
         return None
     return [source.name for source in find_sources(place, FORMATS, parameter=parameter).sources]
+
+
+def _training_sources(names: Collection[str], params: TokenizeParams) -> set[str]:
+    """The sources of the training text, as far as the names of its files tell; see
+    `choose_split`."""
+    train = [name for name in names if not re.search(VALIDATION_NAME, name)]
+    is_by_name = params.split == "auto" and train
+    return {name.split("/")[0] for name in (train if is_by_name else names)}
 
 
 def _are_unpacked(params: AllParams, root: Path) -> bool:

@@ -20,6 +20,10 @@ PROMPTS_FILE = "prompts.yaml"
 VALIDATION_WORDS = "val|valid|validation"
 """A regular expression of the words by which data sets name their files of validation text."""
 
+VALIDATION_NAME = rf"(?i)(^|[-_./ ])({VALIDATION_WORDS})($|[-_./ ])"
+"""Matches the path of a file that holds validation text, as data sets are published:
+`TinyStories-valid.txt`, `validation-00000-of-00001.parquet`, `val/7.txt`."""
+
 CLEAN = Path("data/clean")
 CLEAN_REPORT = Path("data/clean_report.json")
 TOKENIZER = Path("data/tokenizer/tokenizer.json")

@@ -19,7 +19,7 @@ import numpy as np
 import polars as pl
 
 from tokenmill.core.errors import UserError
-from tokenmill.core.paths import VALIDATION_WORDS
+from tokenmill.core.paths import VALIDATION_NAME
 from tokenmill.executor import Executor
 from tokenmill.formats import shards
 from tokenmill.formats.chat_columns import text_bytes, texts_between
@@ -41,10 +41,6 @@ GiB of text, which are read in a few seconds."""
 
 PLACE_BYTES = 1 << 16
 """The fewest bytes that a small sample takes of a row group. In each row group it cuts one text."""
-
-VALIDATION_NAME = rf"(?i)(^|[-_./ ])({VALIDATION_WORDS})($|[-_./ ])"
-"""Matches the path of a file that holds validation text, as data sets are published:
-`TinyStories-valid.txt`, `validation-00000-of-00001.parquet`, `val/7.txt`."""
 
 PROBES = 8
 """The most shards that `probe` reads."""
