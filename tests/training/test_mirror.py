@@ -123,6 +123,11 @@ def test_only_checkpoints_that_a_choice_needs_are_hashed(
     monkeypatch.setattr(store, "checkpoint", hashed)
     Mirror(str(elsewhere), store, print).fetch_better(newest)
     assert [call.args for call in hashed.call_args_list] == [(30,)]
+    shutil.rmtree(store.checkpoint_folder(30))
+    hashed.reset_mock()
+    Mirror(str(elsewhere), store, print).fetch_better(newest)
+    assert [call.args for call in hashed.call_args_list] == [(20,), (10,)], "each once"
+    assert found(store)[0] == [30, 20, 10], "and those here stay"
 
 
 def test_an_earlier_checkpoint_of_another_run_stays_there(tmp_path: Path, elsewhere: Path):

@@ -14,6 +14,7 @@ the mirror is used before it was checked, and in a folder no link is followed
 
 import contextlib
 import heapq
+import itertools
 import queue
 import re
 import shutil
@@ -274,19 +275,19 @@ class Mirror:
         """
         try:
             offered = list(self._offered())
+            here = self._whole_here()
             while offered:
-                # Only as far as `choose` looks: the files of each one here are hashed for it
-                both = heapq.merge(
-                    self._whole_here(), offered, key=attrgetter("step"), reverse=True
-                )
+                # Once, and only as far as `choose` looks: the files of each one here are hashed
+                here, looked_at = itertools.tee(here)
+                both = heapq.merge(looked_at, offered, key=attrgetter("step"), reverse=True)
                 if (best := choose(both)) not in offered:
                     return
                 offered.remove(best)
                 self._say(
                     f"fetching the checkpoint of step {best.step:,} from the mirror {self._url}"
                 )
-                held = {checkpoint.step for checkpoint in self._whole_here()}
                 if self._is_fetched(best):
+                    held = {checkpoint.step for checkpoint in here}
                     for other in offered:
                         if _is_before(other, best) and other.step not in held:
                             self._is_fetched(other)
