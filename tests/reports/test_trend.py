@@ -2,7 +2,7 @@
 
 import pytest
 
-from tokenmill.evaluation.results import Answer, EpochResult, Evaluation
+from tokenmill.evaluation.results import Answer, EpochResult, Evaluation, Question
 from tokenmill.reports.run_report import best, change, verdict
 
 
@@ -56,20 +56,42 @@ def test_first_of_equally_good_epochs_is_best():
     assert best(course((2.0, 2.0), (1.0, 1.5), (0.5, 1.5))).epoch == 2
 
 
-def test_change_names_prompts_that_became_right_or_wrong():
-    def answered(val_loss: float, *found: bool | None) -> EpochResult:
-        answers = [
-            Answer(greedy=f"{right}", sampled="", found=right, repetition=0.0) for right in found
-        ]
-        return EpochResult(
-            epoch=1,
-            train_loss=1.0,
-            val_loss=val_loss,
-            perplexity=1.0,
-            bits_per_byte=1.0,
-            answers=answers,
-        )
+def answered(val_loss: float, *answers: Answer) -> EpochResult:
+    """An epoch with these answers."""
+    return EpochResult(
+        epoch=1,
+        train_loss=1.0,
+        val_loss=val_loss,
+        perplexity=1.0,
+        bits_per_byte=1.0,
+        answers=list(answers),
+    )
 
-    found = change(answered(2.0, False, True, True, None), answered(1.5, True, False, True, None))
+
+def test_change_names_prompts_that_became_right_or_wrong():
+    def epoch(val_loss: float, *found: bool | None) -> EpochResult:
+        answers = (
+            Answer(greedy=f"{right}", sampled="", found=right, repetition=0.0) for right in found
+        )
+        return answered(val_loss, *answers)
+
+    questions = [Question(prompt="a", expect="b", left_out="")] * 4
+    before, after = epoch(2.0, False, True, True, None), epoch(1.5, True, False, True, None)
+    found = change(questions, before, after)
     assert (found.val_loss, found.relative) == (-0.5, -0.25)
     assert (found.gained, found.lost, found.answers) == ([0], [1], 2)
+
+
+def test_answers_that_changed_are_those_that_are_shown_first():
+    open_, asked = (
+        Question(prompt="a", expect=None, left_out="", kind=kind) for kind in ("text", "user")
+    )
+    before = Answer(greedy="the the", sampled="one", found=None, repetition=0.0)
+    drawn_anew = before.model_copy(update={"sampled": "two"})
+    likeliest_anew = before.model_copy(update={"greedy": "a a"})
+
+    def changed(question: Question, after: Answer) -> int:
+        return change([question], answered(2.0, before), answered(2.0, after)).answers
+
+    assert (changed(open_, drawn_anew), changed(open_, likeliest_anew)) == (1, 0)
+    assert (changed(asked, drawn_anew), changed(asked, likeliest_anew)) == (0, 1)

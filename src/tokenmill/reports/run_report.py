@@ -14,7 +14,7 @@ import numpy as np
 from tokenmill.costs import NOTHING, Cost, CostRow, TimingRow
 from tokenmill.evaluation.benchmark_results import BenchmarksFile
 from tokenmill.evaluation.document_losses import Group, GroupLoss
-from tokenmill.evaluation.results import EpochResult, Evaluation
+from tokenmill.evaluation.results import EpochResult, Evaluation, Question
 from tokenmill.evaluation.trace import Traces
 from tokenmill.formats.metrics import CleanReport
 from tokenmill.formats.mixture import Seen
@@ -42,11 +42,11 @@ class Change:
     lost: list[int]
     """Indices of the prompts whose answer is no longer right."""
     answers: int
-    """The number of greedy answers that are different."""
+    """The number of answers that are different: of each prompt the one that is shown first."""
 
 
-def change(before: EpochResult, after: EpochResult) -> Change:
-    """Compare two epochs of the same prompts."""
+def change(questions: Sequence[Question], before: EpochResult, after: EpochResult) -> Change:
+    """Compare two epochs that answered the same `questions`."""
     pairs = list(enumerate(zip(before.answers, after.answers, strict=True)))
     difference = after.val_loss - before.val_loss
     return Change(
@@ -54,7 +54,10 @@ def change(before: EpochResult, after: EpochResult) -> Change:
         relative=difference / before.val_loss if before.val_loss else 0.0,
         gained=[number for number, (old, new) in pairs if new.found and not old.found],
         lost=[number for number, (old, new) in pairs if old.found and not new.found],
-        answers=sum(old.greedy != new.greedy for _, (old, new) in pairs),
+        answers=sum(
+            question.in_order(old)[0] != question.in_order(new)[0]
+            for question, (_, (old, new)) in zip(questions, pairs, strict=True)
+        ),
     )
 
 
@@ -269,7 +272,7 @@ def _lines(run: RunRecord) -> list[EpochLine]:
             result,
             row,
             run.times.get(result.epoch),
-            change(before, result) if before else None,
+            change(run.evaluation.questions, before, result) if before else None,
             is_best=result is top and len(epochs) > 1,
         )
         for before, result, row in zip(earlier, epochs, run.history, strict=True)
