@@ -492,6 +492,22 @@ def test_every_proposed_value_has_a_reason_and_is_valid(params: AllParams, proje
     assert [line.partition("#")[2] for line in after.splitlines()] == comments
 
 
+@pytest.mark.parametrize(
+    ("text_bytes", "seconds", "suits"), [(1_000_000, 60, False), (400_000_000, 1_000_000, True)]
+)
+def test_a_batch_is_said_to_suit_the_work_where_it_does(
+    params: AllParams, text_bytes: int, seconds: int, suits: bool
+):
+    corpus = corpus_of(params, text_bytes=text_bytes)
+    proposal = fit(corpus, params, seconds=seconds, step_seconds=step_seconds)
+    work = proposal.work
+    operations = work.tokens_per_epoch * work.train.epochs * flops_per_token(work.config)
+    suiting = 0.292 * operations**0.3271
+    assert (work.tokens_per_step > 0.7 * suiting) == suits
+    (reason,) = (why for name, _, why in proposal.reasons if name == "batch")
+    assert (f" {suiting:,.0f} " in reason) == (not suits)
+
+
 def test_repeated_text_and_useless_parameters_are_worth_less(params: AllParams):
     def loss(*, tokens: int, epochs: int, width: int) -> float:
         shape = {"n_layer": 4, "n_head": 4, "n_embd": width, "vocab_size": 1024}

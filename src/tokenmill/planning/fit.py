@@ -243,7 +243,6 @@ class Fit:
         context = (
             f"tokens: half of the documents have {document:,.0f} or more; at most about the width"
         )
-        batch = f"{work.tokens_per_step:,} tokens a step suit so much work (DeepSeek LLM)"
         most = (
             "as many as the time allows"
             if train.epochs < most_epochs(work)
@@ -260,10 +259,23 @@ class Fit:
             ("vocabulary", f"{config.vocab_size:,}", vocabulary),
             ("model", f"{counted(config.n_layer, 'layer')}, {config.n_embd} wide", model),
             ("context", f"{config.context_length}", context),
-            ("batch", f"{train.batch_size}", batch),
+            ("batch", f"{train.batch_size}", _batch_reason(work)),
             ("epochs", f"{train.epochs}", epochs),
             ("rate", f"{train.peak:g}", rate),
         ]
+
+
+def _batch_reason(work: Workload) -> str:
+    """Why a step of a proposal has so many tokens."""
+    operations = work.tokens_per_epoch * work.train.epochs * flops_per_token(work.config)
+    suiting = batch_tokens_for(operations)
+    step = f"{work.tokens_per_step:,} tokens a step"
+    if work.train.batch_size >= _power_of_two(suiting / work.config.context_length):
+        return f"{step} suit so much work (DeepSeek LLM)"
+    return (
+        f"{step}; {suiting:,.0f} suit so much work (DeepSeek LLM), but leave few steps, and Muon's "
+        f"rate suits about {ENOUGH_STEPS:,} or more"
+    )
 
 
 def fit(corpus: Corpus, params: AllParams, *, seconds: float, step_seconds: StepSeconds) -> Fit:
