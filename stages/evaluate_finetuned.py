@@ -8,7 +8,7 @@ from tokenmill.display import say
 from tokenmill.evaluation.evaluate import HeldOut, ask_held_out, evaluate
 from tokenmill.evaluation.prompts import EvaluateSections
 from tokenmill.evaluation.results import read_evaluation
-from tokenmill.formats.records import read_record
+from tokenmill.formats.records import read_record, rounded
 from tokenmill.formats.token_file import read_metadata
 from tokenmill.reports.answers import beside_base
 
@@ -45,6 +45,9 @@ def main() -> None:
         text_bytes_per_token=text.bytes / max(1, text.text_tokens),
     )
     write_text(paths.FINETUNED_REPORT, page)
-    losses = {"base_text_loss": last.val_loss, "base_text_loss_before": base.epochs[-1].val_loss}
+    losses = {
+        "base_text_loss": rounded(last.val_loss),
+        "base_text_loss_before": rounded(base.epochs[-1].val_loss),
+    }
     write_json(paths.FINETUNED_METRICS / "eval.json", evaluation.metrics(last) | losses)
     say(f"base and fine-tuned side by side: {paths.FINETUNED_REPORT}")

@@ -9,6 +9,7 @@ import pytest
 from tests.data.material import json_lines
 from tests.pipeline.project import Project, ran
 from tokenmill.cli.runs import find_runs
+from tokenmill.formats.records import rounded
 
 pytestmark = pytest.mark.slow
 
@@ -36,6 +37,7 @@ def test_each_method_comes_back_from_the_cache(finished: Project, chats: Path) -
     assert (epoch / "adapter/adapter_model.safetensors").exists(), "not the weights of `lora`"
     metrics = json.loads((finished.root / "metrics/finetuned/eval.json").read_bytes())
     assert metrics["base_text_loss"] != metrics["base_text_loss_before"]
+    assert {name: rounded(value) for name, value in metrics.items()} == metrics
     runs = find_runs(finished.root, commits=1).set_index("run")
     assert runs.loc["workspace", "base_text_loss"] == metrics["base_text_loss"]
     assert runs.loc["again", "chats_loss"] == runs.loc["thin", "chats_loss"] > 0
