@@ -5,8 +5,8 @@ operations a second, from NVIDIA's data sheets and architecture papers: T4 data 
 and 8.1 in float32); Tesla V100 data sheet, SXM2 (125 in float16 and 15.7 in float32); L4 data sheet
 (242 with sparsity, so 121); A100 data sheet (312); H100 data sheet, SXM (1,979 with sparsity) and
 PCIe (1,513 with sparsity); H200 data sheet (1,979 with sparsity); GA102 whitepaper, RTX 3090 (71);
-Ada whitepaper, RTX 4090 (165.2). Links are one direction of NVLink where the card has it, else of
-PCI Express x16.
+Ada whitepaper, RTX 4090 (165.2). Links are one direction of NVLink on boards that are made for it
+(SXM), else of PCI Express x16; bridges between two cards are not counted.
 """
 
 import re

@@ -3,6 +3,7 @@
 import io
 import json
 import math
+import re
 import shutil
 from collections.abc import Iterator
 from dataclasses import asdict
@@ -69,8 +70,12 @@ def test_run_learns_and_writes_all_its_files(here: Path, tokens: Path, said: io.
 def test_the_start_says_what_a_step_sees(
     here: Path, tokens: Path, said: io.StringIO, batch: int, words: str
 ):
-    run(tokens, here / "model", batch_size=batch)
+    outcome = run(tokens, here / "model", batch_size=batch)
     assert words in said.getvalue()
+    found = re.search(r" ([\d,]+) tokens \(([\d.]+) per parameter\)", said.getvalue())
+    assert found
+    expected = int(found[1].replace(",", "")) / outcome.manifest.parameters
+    assert float(found[2]) == pytest.approx(expected, rel=0.005)
 
 
 def test_another_project_in_the_environment_is_left_alone(

@@ -50,7 +50,7 @@ class EpochRow:
 
 @dataclass(frozen=True)
 class StepRow:
-    """The mean of a few steps; a row of `metrics/steps.csv`."""
+    """A few steps; a row of `metrics/steps.csv`."""
 
     step: Count
     epoch: Finite
@@ -58,6 +58,7 @@ class StepRow:
     loss: Finite
     """The mean loss over the sequences since the row before, in nats per token."""
     learning_rate: Finite
+    """That of the last step."""
     gradient_norm: float
     """The global norm of the last step's gradient, before clipping."""
 

@@ -191,7 +191,8 @@ class TrainParams(Section):
     alone, so models with other tokenizers and contexts are measured on the same bytes."""
 
     log_every_steps: int = Field(ge=1)
-    """Each row of `metrics/steps.csv` is the mean of this many steps."""
+    """Each row of `metrics/steps.csv` has the mean loss of this many steps, and the learning rate
+    and the gradient norm of the last of them."""
 
     validate_every_steps: int | None = Field(ge=1)
     """The validation loss is also measured each time this many steps are done, and shown while the

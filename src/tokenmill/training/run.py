@@ -335,7 +335,7 @@ def run_summary(work: Workload, setup: Setup, parameters: int) -> list[tuple[str
         ("device", f"{devices}{setup.compute.name}, {precision}, {PLACES[setup.data.place]}"),
         ("compile", str(setup.compilation)),
         ("step", f"{batch} = {work.tokens_per_step:,} tokens"),
-        ("run", f"{steps}, {seen:,} tokens ({seen / parameters:.1f} per parameter)"),
+        ("run", f"{steps}, {seen:,} tokens ({seen / parameters:.3g} per parameter)"),
         *mixture,
         (
             "optimizer",
