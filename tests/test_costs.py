@@ -25,6 +25,7 @@ from tokenmill.costs import (
     publish_times,
     read_timing,
     spent,
+    total_utilisation,
 )
 from tokenmill.formats.records import read_rows
 
@@ -230,6 +231,7 @@ def test_epochs_add_up_to_the_run(seconds: list[float], per_epoch: int, prices: 
     assert [row.epoch for row in costs] == list(range(1, len(ends) + 1))
     assert sum(row.seconds for row in costs) == pytest.approx(sum(seconds))
     assert sum(row.flops or 0 for row in costs) == 6e9 * len(seconds)
+    assert total_utilisation(costs) == pytest.approx(6 * len(seconds) / sum(seconds))
     for row in costs:
         assert row.flops
         assert row.utilisation == pytest.approx(row.flops / 1e9 / row.seconds)
@@ -303,7 +305,7 @@ def test_a_table_may_cease_to_count_for_a_while():
 
 def test_an_epoch_too_short_for_the_clock_has_no_utilisation():
     (row,) = epoch_costs(table((5, Cost(0)), flops=1, peak=1e6), [5])
-    assert (row.seconds, row.utilisation) == (0, None)
+    assert (row.seconds, row.utilisation, total_utilisation([row])) == (0, None, None)
 
 
 @pytest.mark.parametrize(
@@ -364,7 +366,7 @@ def test_the_summary_names_the_costs_of_every_epoch():
         "epoch 2: 8 s, 0.5 units",
     ]
     assert "20 s, 2 units" in lines[0][1]
-    assert "31%" in lines[0][1]  # the mean of 25 % and 37.5 %
+    assert " 30% of" in lines[0][1], "6e6 of 20e6 operations, not the mean of 25 % and 37.5 %"
     assert cost_lines([]) == []
 
 

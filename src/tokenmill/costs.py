@@ -334,3 +334,12 @@ def epoch_costs(timing: Sequence[TimingRow], ends: Sequence[int]) -> list[CostRo
             )
         )
     return costs
+
+
+def total_utilisation(costs: Sequence[CostRow]) -> float | None:
+    """The share of the devices' peak that the operations of these epochs were in all their time;
+    None if that of one is not known."""
+    known = [(row.flops, row.utilisation) for row in costs if row.flops and row.utilisation]
+    if not known or len(known) < len(costs):
+        return None
+    return sum(flops for flops, _ in known) / sum(flops / share for flops, share in known)

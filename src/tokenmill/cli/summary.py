@@ -312,19 +312,15 @@ def activation() -> Commands:
 
 def cost_lines(costs: "Sequence[CostRow]") -> list[tuple[str, str]]:
     """Lines with the known time and cost of all epochs and of each one; none for an empty table."""
-    from tokenmill.costs import NOTHING
+    from tokenmill.costs import NOTHING, total_utilisation
 
     if not costs:
         return []
     total = sum((row.cost for row in costs), start=NOTHING)
     flops = [row.flops for row in costs if row.flops is not None]
     work = f" for {sum(flops):.3g} floating-point operations" if len(flops) == len(costs) else ""
-    shares = [row.utilisation for row in costs if row.utilisation is not None]
-    peak = (
-        f", {sum(shares) / len(shares):.0%} of the device's peak"
-        if len(shares) == len(costs)
-        else ""
-    )
+    share = total_utilisation(costs)
+    peak = "" if share is None else f", {share:.0%} of the device's peak"
     text = f"{amounts(total)}{work}{peak}"
     epochs = [f"epoch {row.epoch}: {amounts(row.cost)}" for row in costs]
     return [("training took", text), *(("", epoch) for epoch in epochs)]
