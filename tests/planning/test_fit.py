@@ -551,6 +551,22 @@ def test_the_command_writes_on_yes_and_names_a_missing_price(
     assert read_yaml(project / PARAMS_FILE)["tokenizer"]["vocab_size"] < 1024
 
 
+def test_the_price_of_this_machine_is_not_that_of_a_gpu(
+    project: Path, capsys: pytest.CaptureFixture[str]
+):
+    params = project / PARAMS_FILE
+    content = params.read_text()
+    assert content.count("price_per_hour:") == content.count("currency: USD") == 1
+    content = content.replace("price_per_hour:", "price_per_hour: 3600")
+    params.write_text(content.replace("currency: USD", "currency: EUR"))
+    with pytest.raises(SystemExit, match="hour of T4"):
+        main(["fit", "--budget", "5", "--hardware", "T4"])
+    main(["fit", "--minutes", "1", "--hardware", "T4"])
+    assert "EUR" not in capsys.readouterr().out
+    main(["fit", "--minutes", "1", "--hardware", "T4", "--price-per-hour", "2"])
+    assert "EUR" in capsys.readouterr().out
+
+
 def test_the_plan_that_is_named_is_of_the_proposal(
     project: Path, capsys: pytest.CaptureFixture[str]
 ):

@@ -53,7 +53,7 @@ def add_arguments(parser: Parser) -> None:
         "--price-per-hour",
         type=positive,
         metavar="X",
-        help="for --budget (default: runtime.cost.price_per_hour)",
+        help="of the hardware (default: of this machine, runtime.cost.price_per_hour)",
     )
     parser.add_argument("--yes", action="store_true", help="write params.yaml without asking")
 
@@ -66,17 +66,14 @@ def run(options: argparse.Namespace) -> None:
     from tokenmill.planning.plan import gpu_timer
 
     params = params_for(options.path)
-    price = options.price_per_hour or params.runtime.cost.price_per_hour
-    if options.budget and not price:
-        raise UserError(
-            "--budget needs to know what an hour costs; add --price-per-hour, or set it in "
-            "runtime.cost."
-        )
-    seconds = 60 * options.minutes if options.minutes else 3600 * options.budget / price
-    gpu = None
-    if options.hardware.lower() != HERE:
-        gpu = gpu_timer(known_hardware([options.hardware])[0])
     where = options.hardware
+    is_here = where.lower() == HERE
+    price = options.price_per_hour or (params.runtime.cost.price_per_hour if is_here else None)
+    if options.budget and not price:
+        way_out = "add --price-per-hour" + (", or set it in runtime.cost" if is_here else "")
+        raise UserError(f"--budget needs to know what an hour of {where} costs; {way_out}.")
+    seconds = 60 * options.minutes if options.minutes else 3600 * options.budget / price
+    gpu = None if is_here else gpu_timer(known_hardware([where])[0])
     values, tokens = propose(params, seconds=seconds, step_seconds=gpu, price=price, where=where)
     if offer(values, "fit", yes=options.yes):
         say(NEXT.format(f"--tokens {tokens} --hardware {where}"))
