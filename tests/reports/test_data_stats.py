@@ -89,6 +89,15 @@ def test_files_of_both_splits_are_counted(prepared: Path, monkeypatch: pytest.Mo
     assert sum(map(math.prod, counts.lengths.items())) == len(ids) - len(DOCUMENTS)
 
 
+def test_characters_of_a_token_are_those_of_the_text(prepared: Path) -> None:
+    tokenizer = read_tokenizer(prepared / "data/tokenizer/tokenizer.json")
+    stats = read_stats(prepared / "data/tokens", tokenizer, report_of(len(DOCUMENTS)))
+    tokens = sum(len(tokenizer.encode(text)) for text in DOCUMENTS)
+    expected = sum(map(len, DOCUMENTS)) / tokens
+    assert stats.metrics()["characters_per_token"] == pytest.approx(expected, rel=1e-5)
+    assert stats.characters_per_token < stats.bytes_per_token, "a character may have several bytes"
+
+
 def test_of_divided_documents_the_first_parts_are_measured(prepared: Path) -> None:
     folder = prepared / "data/tokens"
     tokenizer = read_tokenizer(prepared / "data/tokenizer/tokenizer.json")
@@ -142,7 +151,7 @@ def test_metrics_by_hand() -> None:
         "kept_share": 0.7,
         "words": 8,
         "tokens_per_word": 2.0,
-        "characters_per_token": 937.5,
+        "characters_per_token": 1.0,
         "document_tokens_p10": 1,
         "document_tokens_median": 2,
         "document_tokens_p90": 2,

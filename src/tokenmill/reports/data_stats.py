@@ -146,6 +146,17 @@ class DataStats:
         return self.metadata.train.bytes + self.metadata.val.bytes
 
     @property
+    def characters(self) -> int:
+        """Unicode characters of the text: the bytes that begin one in UTF-8."""
+        begun = [sum(byte & 0xC0 != 0x80 for byte in token) for token in self.vocabulary]
+        return int(self.occurrences @ np.array(begun))
+
+    @property
+    def characters_per_token(self) -> float:
+        """Mean length of a token in Unicode characters."""
+        return self.characters / max(1, self.tokens)
+
+    @property
     def bytes_per_token(self) -> float:
         """Mean length of a token in UTF-8 bytes."""
         return self.bytes / max(1, self.tokens)
@@ -205,7 +216,7 @@ class DataStats:
             "kept_share": rounded(documents.kept / max(1, documents.read)),
             "words": self.counts.words,
             "tokens_per_word": rounded(self.tokens_per_word),
-            "characters_per_token": rounded(self.clean.characters.out / max(1, self.tokens)),
+            "characters_per_token": rounded(self.characters_per_token),
             "document_tokens_p10": self.length_quantile(0.1),
             "document_tokens_median": self.length_quantile(0.5),
             "document_tokens_p90": self.length_quantile(0.9),
