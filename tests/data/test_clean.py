@@ -1,5 +1,6 @@
 import hashlib
 import json
+import re
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -118,6 +119,9 @@ def test_lengths_count_characters_after_cleaning(tmp_path, run):
     )
     documents, report = run(tmp_path / "a.jsonl", min_chars=2, max_chars=3)
     assert documents == ["éé", "ééé"]
+    unlimited = run(tmp_path / "a.jsonl")[1].meanings["too_long"]
+    assert re.findall(r"\d+", report.meanings["too_long"]) == ["3"]
+    assert not re.search(r"\d", unlimited), "no limit is no number"
     assert {reason: n for reason, n in report.dropped.items() if n} == {
         "empty": 2,
         "too_short": 1,

@@ -226,7 +226,9 @@ def meanings(params: CleanParams) -> dict[str, str]:
         "no_text": "a record of no known shape, or with a cell of more than 32 MiB",
         "empty": "nothing is left of it, or a conversation without an answer",
         "too_short": f"fewer than {params.min_chars:,} characters",
-        "too_long": f"more than {params.max_chars or 0:,} characters",
+        "too_long": "more than clean.max_chars characters, which is off"
+        if params.max_chars is None
+        else f"more than {params.max_chars:,} characters",
         **{
             reason: meaning
             for one in params.filters.enabled()
