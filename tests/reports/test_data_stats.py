@@ -109,6 +109,8 @@ def test_of_divided_documents_the_first_parts_are_measured(prepared: Path) -> No
     assert sum(lengths.values()) == metadata.train.documents
     assert sum(map(math.prod, lengths.items())) == metadata.train.text_tokens
     assert stats.counts.by_id.sum() == metadata.train.tokens + metadata.val.tokens
+    val = np.fromfile(folder / "val.bin", dtype=np.int32)
+    assert stats.validation.tolist() == np.bincount(val, minlength=tokenizer.vocab_size).tolist()
 
 
 def test_tokens_of_another_tokenizer_are_refused(prepared: Path) -> None:
@@ -130,7 +132,12 @@ def test_byte_alphabet_is_that_of_tokenizers() -> None:
     assert sorted(BYTE_OF.values()) == list(range(256))
 
 
-def stats(by_id: list[int], lengths: Sequence[int], words: int = 8) -> DataStats:
+def stats(
+    by_id: list[int],
+    lengths: Sequence[int],
+    validation: Sequence[int] | None = None,
+    words: int = 8,
+) -> DataStats:
     part = part_of(np.zeros(10), text_bytes=16)
     metadata = TokenMetadata.of(
         [shard_of(train=part, val=part)],
@@ -141,11 +148,12 @@ def stats(by_id: list[int], lengths: Sequence[int], words: int = 8) -> DataStats
     )
     counts = TokenCounts(np.array(by_id), words, Counter(lengths))
     vocabulary = [b"", *[b"x"] * (len(by_id) - 1)]
-    return DataStats(CleanReport.model_validate(REPORT), counts, metadata, vocabulary)
+    held_out = np.array(validation or by_id)
+    return DataStats(CleanReport.model_validate(REPORT), counts, held_out, metadata, vocabulary)
 
 
 def test_metrics_by_hand() -> None:
-    made = stats([16, 8, 4, 4, 0], [4, 2, 2, 1, 2, 2, 2, 2, 2, 2])
+    made = stats([16, 8, 4, 4, 0], [4, 2, 2, 1, 2, 2, 2, 2, 2, 2], validation=[1, 1, 0, 3, 0])
     expected = {
         "raw_bytes": 123_456,
         "kept_share": 0.7,
@@ -159,7 +167,8 @@ def test_metrics_by_hand() -> None:
         "vocabulary_used": 0.75,
         "vocabulary_rare": 3,
         "unigram_entropy_bits": 1.5,
-        "unigram_bits_per_byte": 1.75,  # the end of a text takes a bit
+        # 1, 2 and thrice 4 bits: in training 16, 8, 5, 2 and 1, once each more than they occur
+        "unigram_bits_per_byte": 15 / 16,
         "sampled_language_en": 100,
         "sampled_language_de": 30,
         "sampled_language_<hr>": 10,

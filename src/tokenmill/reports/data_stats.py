@@ -89,7 +89,10 @@ def read_stats(folder: Path, tokenizer: TextTokenizer, clean: CleanReport) -> "D
     with Progress("data report", metadata.train.file_bytes + metadata.val.file_bytes) as progress:
         blocks = _blocks(folder, progress)
         counts = count_tokens(blocks, vocabulary, tokenizer.eot_id, measured=measured)
-    return DataStats(clean, counts, metadata, vocabulary, is_divided)
+    validation = np.zeros(len(vocabulary), dtype=np.int64)
+    for ids in read_blocks(open_tokens(folder, "val")):
+        validation += np.bincount(ids, minlength=len(vocabulary))
+    return DataStats(clean, counts, validation, metadata, vocabulary, is_divided)
 
 
 def _blocks(folder: Path, progress: Progress) -> Iterator[np.ndarray]:
@@ -107,6 +110,8 @@ class DataStats:
 
     clean: CleanReport
     counts: TokenCounts
+    validation: np.ndarray
+    """The occurrences of each token in the validation text, special tokens included."""
     metadata: TokenMetadata
     vocabulary: Sequence[bytes]
     """The bytes of every token. Special tokens have none."""
@@ -189,7 +194,8 @@ class DataStats:
     @cached_property
     def entropy(self) -> float:
         """Shannon entropy of the distribution of tokens of text, in bits."""
-        return _bits(self.occurrences) / max(1, self.tokens)
+        shares = self.occurrences[self.occurrences > 0] / max(1, self.tokens)
+        return float(-(shares * np.log2(shares)).sum())
 
     @property
     def uniform_entropy(self) -> float:
@@ -198,9 +204,15 @@ class DataStats:
 
     @property
     def unigram_bits_per_byte(self) -> float:
-        """Bits per byte of a model that knows only the frequencies of tokens; the baseline for
-        training. As in the model's bits per byte, the special tokens of ends and turns count."""
-        return _bits(self.counts.by_id) / max(1, self.bytes)
+        """Bits per byte of the validation text for a model that knows only how often each token
+        occurs in the training text; the baseline for training.
+
+        Each token has once more than it occurs, so that none is impossible (Laplace). As in the
+        model's bits per byte, the special tokens of ends and turns count.
+        """
+        known = self.counts.by_id - self.validation + 1
+        bits = np.log2(known.sum()) - np.log2(known)
+        return float(self.validation @ bits) / max(1, self.metadata.val.bytes)
 
     def length_quantile(self, fraction: float) -> int:
         """The length in tokens that this fraction of documents does not exceed (nearest rank)."""
@@ -227,12 +239,6 @@ class DataStats:
             "unigram_bits_per_byte": rounded(self.unigram_bits_per_byte),
             **{f"sampled_language_{name}": count for name, count in self.clean.languages.items()},
         }
-
-
-def _bits(counts: np.ndarray) -> float:
-    """The bits that tokens take which come so often, in a code that knows their frequencies."""
-    counts = counts[counts > 0]
-    return float(-(counts * np.log2(counts / counts.sum())).sum())
 
 
 def write_tables(folder: Path, stats: DataStats) -> None:
