@@ -47,6 +47,7 @@ from tokenmill.runs.find import FoundModel, Revision
 from tokenmill.runs.model_code import code_names, names_of_code, write_code
 from tokenmill.runs.writer import load_pair
 from tokenmill.temporary import temporary_folder
+from tokenmill.words.units import counted
 
 if TYPE_CHECKING:
     from gguf import GGUFWriter
@@ -266,7 +267,7 @@ def _write_gguf(model: GPT, tokenizer: TextTokenizer, file: Path) -> None:
             f"tokenizer.type ({tokenizer.type}) is unknown to llama.cpp; take --format hf or onnx."
         )
     writer = gguf.GGUFWriter(file, "gpt2")
-    writer.add_name(f"{config.n_layer} layers, {config.n_embd} wide")
+    writer.add_name(f"{counted(config.n_layer, 'layer')}, {config.n_embd} wide")
     writer.add_block_count(config.n_layer)
     writer.add_context_length(config.context_length)
     writer.add_embedding_length(config.n_embd)
