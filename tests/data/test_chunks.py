@@ -106,6 +106,27 @@ def test_an_archive_comes_in_blocks_of_whole_lines(tmp_path_factory, texts, size
     assert set(kinds) == {"_read_parts"}
 
 
+@pytest.mark.parametrize("compression", PACK)
+@pytest.mark.parametrize("size", [1, 10, 1000])
+def test_a_format_need_not_divide_its_text(tmp_path, monkeypatch, compression, size):
+    whole = FORMATS[".txt"]
+    monkeypatch.setitem(FORMATS, ".whole", readers.Format(whole.read))
+    path = tmp_path / f"a.whole{compression}"
+    path.write_bytes(PACK[compression](b"one\ntwo\nthree\n" * 5))
+    found, kinds, _ = read(path, size)
+    assert [text for text, _ in found] == ["one", "two", "three"] * 5
+    assert set(kinds) == {"_read_files" if size == 1000 and not compression else "_counted"}
+
+
+def test_lines_of_records_are_read_from_any_on(tmp_path, monkeypatch):
+    monkeypatch.setitem(FORMATS, ".records", FORMATS[".jsonl"])
+    path = tmp_path / "a.records"
+    path.write_bytes(json_lines([str(n) for n in range(50)]))
+    found, kinds, _ = read(path, 20)
+    assert [text for text, _ in found] == [str(n) for n in range(50)]
+    assert set(kinds) == {"_read_range"}
+
+
 @given(
     data=st.binary(max_size=60).map(lambda data: data.replace(b"\x00", b"\n")),
     size=st.integers(1, 20),

@@ -83,15 +83,16 @@ class Planner:
             yield from strategy(group)
 
     def _strategy(self, source: Source) -> Callable[[Iterable[Source]], Iterator[Chunk]]:
-        plain = source.compression is None and FORMATS[source.format].read is not None
-        if plain and source.size <= self._size:
+        form = FORMATS[source.format]
+        is_plain = source.compression is None
+        if form.read is None:
+            is_large = is_plain and 8 * source.size > self._size
+            return self._row_ranges if is_large else self._texts
+        if is_plain and source.size <= self._size:
             return self._small_files
-        if plain and source.format == ".jsonl" and has_plain_lines(source):
+        if is_plain and form.has_records_in_lines and has_plain_lines(source):
             return self._line_ranges
-        if FORMATS[source.format].cut:
-            return self._parts
-        is_large = source.compression is None and 8 * source.size > self._size
-        return self._row_ranges if is_large else self._texts
+        return self._parts if form.cut else self._texts
 
     def _small_files(self, sources: Iterable[Source]) -> Iterator[Chunk]:
         for group, size in _grouped(((one, one.size) for one in sources), self._size):

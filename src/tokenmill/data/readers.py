@@ -1,7 +1,7 @@
 """The file formats that `clean` reads, each as a stream of texts in bounded memory.
 
 To add a format, write a function from a source to its texts (`Reader`), and register it in FORMATS
-under its ending.
+under its ending: a table of docs/architecture.md has all that it needs.
 """
 
 import bisect
@@ -425,15 +425,18 @@ class Format:
     read: Reader | None
     """The reader of its text. None: it is a table in binary, which `Rows` reads."""
     cut: Cutter | None = None
-    """The function that divides its text, if that is possible."""
+    """The function that divides its text. None: a file above the size of a chunk is read by the
+    driver alone."""
     read_at_once: Callable[[bytes, CleanParams], pl.Series | None] | None = None
     """A faster reader of a part of a file, which gives the same texts or None."""
+    has_records_in_lines: bool = False
+    """Whether each line is a record, so that a file can be read from any line on."""
 
 
 FORMATS: dict[str, Format] = {
     ".txt": Format(read_plain_text, cut_plain_text, plain_texts),
     ".md": Format(read_plain_text, cut_plain_text, plain_texts),
-    ".jsonl": Format(read_json_lines, cut_json_lines, polars_texts),
+    ".jsonl": Format(read_json_lines, cut_json_lines, polars_texts, has_records_in_lines=True),
     ".json": Format(read_json, cut_json),
     ".csv": Format(read_csv, cut_csv),
     ".parquet": Format(None),
