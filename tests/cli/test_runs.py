@@ -27,8 +27,10 @@ from tokenmill.cli.main import main
 from tokenmill.cli.runs import (
     COLUMNS,
     COUNTS,
+    EVALUATED,
     FINETUNED_METRICS,
     SHOWN_METRICS,
+    TRAINED,
     find_runs,
     names_of_runs,
     of_own_model,
@@ -138,6 +140,11 @@ def test_only_a_terminal_gets_a_long_name_shortened(
     lines = [line for line in out.getvalue().splitlines() if "2.5000" in line]
     assert len(lines) == 2
     assert all((len(line) > 200) is is_whole for line in lines)
+
+
+@pytest.mark.parametrize(("file", "columns"), [("train.json", TRAINED), ("eval.json", EVALUATED)])
+def test_the_columns_are_metrics_of_their_stage(file: str, columns: dict[str, str]):
+    assert set(columns.values()) <= json.loads((ROOT / "metrics" / file).read_bytes()).keys()
 
 
 @pytest.mark.parametrize(

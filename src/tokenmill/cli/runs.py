@@ -33,22 +33,26 @@ if TYPE_CHECKING:
     import pygit2
     from dvc.repo import Repo
 
-SHOWN_METRICS = {
+TRAINED = {
     "epochs": "epoch",
     "steps": "steps",
     "parameters": "parameters",
     "train_loss": "train_loss",
     "val_loss": "val_loss",
+}
+"""The columns of the table that show a metric of `train`, each with its name in
+metrics/train.json."""
+
+EVALUATED = {
     "bits_per_byte": "bits_per_byte",
     "right": "expected_found",
     "seen_right": "seen_right",
     "held_out_right": "held_out_right",
 }
-"""The columns of the table that show a metric, each with its name in metrics/train.json or
-metrics/eval.json."""
+"""Those that show a metric of `evaluate`, each with its name in metrics/eval.json. They are left
+out while the evaluation is of another model."""
 
-EVALUATED = ("bits_per_byte", "expected_found", "seen_right", "held_out_right")
-"""The metrics that `evaluate` writes."""
+SHOWN_METRICS = TRAINED | EVALUATED
 
 COUNTS = ("epochs", "steps", "parameters")
 """The columns with whole numbers."""
@@ -278,7 +282,7 @@ def of_own_model(entry: dict[str, Any], root: Path) -> dict[str, Any]:
     )
     raw = entry.get("data.raw")  # None while DVC sets an experiment up
     is_of_raw = raw is None or lock.is_of_raw(str(raw), root)
-    left_out = set() if lock.is_evaluated else set(EVALUATED)
+    left_out = set() if lock.is_evaluated else set(EVALUATED.values())
     if is_other or not (is_of_raw and lock.is_of_text):
         left_out |= set(SHOWN_METRICS.values())
     for method in re.findall(r"\w+", str(entry.get("finetune.methods", ""))):
