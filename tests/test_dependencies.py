@@ -43,7 +43,9 @@ def test_no_value_is_in_a_command_or_an_output(stage: str) -> None:
 @pytest.mark.parametrize("stage", sorted(set(PIPELINE) - {"check", "report"}))
 def test_stage_depends_on_the_code_it_uses(stage: str) -> None:
     listed = [dep for dep in PIPELINE[stage]["deps"] if dep.startswith(("src/", "stages/"))]
-    assert sorted(listed) == stage_dependencies(stage)
+    expected = stage_dependencies(stage)
+    lines = "\n".join(f"      - {path}" for path in expected)
+    assert sorted(listed) == expected, f"dvc.yaml names as the code of `{stage}`:\n{lines}"
 
 
 @pytest.mark.parametrize(
@@ -62,7 +64,11 @@ def test_architecture_says_what_a_change_reruns() -> None:
     """The table of docs/architecture.md, row by row."""
     page = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
     found = dict(re.findall(r"^\| `(\S+)` \| ((?:`\w+`(?:, )?|nothing)+) \|$", page, re.MULTILINE))
-    assert found == rerun_table()
+    table = rerun_table()
+    rows = [f"| `{name}` | {table[name]} |" for name in table if found.get(name) != table[name]]
+    gone = ", ".join(found.keys() - table.keys())
+    lines = "\n".join(rows)
+    assert found == table, f"the table lacks these rows, and has too many ({gone}):\n{lines}"
 
 
 def test_report_depends_on_the_whole_library() -> None:

@@ -4,12 +4,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from ruamel.yaml import YAML
 
+from tests.imports import ROOT
 from tests.runs.locks import write_lock
 from tokenmill import git
 from tokenmill.core.errors import UserError
 from tokenmill.core.files import write_json
-from tokenmill.dvc_lock import Lock, listed
+from tokenmill.dvc_lock import TO_THE_MODEL, TO_THE_TEXT, Lock, listed
 
 
 @pytest.mark.parametrize(
@@ -31,6 +33,27 @@ def test_a_result_of_an_earlier_output_is_known(
     lock = Lock.read(tmp_path)
     is_finetuned = lock.is_finetuned("lora", tmp_path)
     assert (lock.is_evaluated, lock.is_of_text, is_finetuned) == expected
+
+
+IMPLIED = {("tokenizer", "data/clean", "clean"), ("clean", "data/checked.txt", "check")}
+"""What a stage before the model reads, and TO_THE_TEXT need not name: the clean text that
+`tokenize` reads, too, and a file that is always the same."""
+
+
+def test_the_way_to_the_text_is_that_of_the_pipeline():
+    """A result that lies on it unnamed could be of another text, and counts as the same."""
+    pipeline = YAML(typ="safe").load(ROOT / "dvc.yaml")["stages"]
+    outs = [(name, out) for name, stage in pipeline.items() for out in stage.get("outs", [])]
+    writers = {next(iter(out)) if isinstance(out, dict) else out: name for name, out in outs}
+    todo, found = ["train"], set[tuple[str, str, str]]()
+    while todo:
+        reader = todo.pop()
+        read = {(reader, dep, writers[dep]) for dep in pipeline[reader]["deps"] if dep in writers}
+        todo += [writer for _, _, writer in read - found]
+        found |= read
+    assert found - IMPLIED == {(reader, out.as_posix(), by) for reader, out, by in TO_THE_TEXT}
+    stages = {name for read in found for name in (read[0], read[2])}
+    assert {name for name in stages if pipeline[name].get("params")} == set(TO_THE_MODEL)
 
 
 def test_a_lock_without_stages_records_nothing(tmp_path: Path):
