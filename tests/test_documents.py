@@ -55,6 +55,28 @@ def test_every_package_is_named(document: str, heading: str) -> None:
     assert packages <= set(re.findall(r"\w[\w.-]*\w", section))
 
 
+def commented() -> dict[str, str]:
+    """The comment behind each value of params.yaml, by the parameter's name."""
+    found, names = dict[str, str](), list[str]()
+    for line in (ROOT / "params.yaml").read_text(encoding="utf-8").splitlines():
+        if match := re.match(r"( *)(\w+):[^#]*(?:# (.*))?", line):
+            indent, name, comment = match.groups()
+            names[len(indent) // 2 :] = [name]
+            found[".".join(names)] = comment or ""
+    return found
+
+
+def test_a_comment_lists_every_choice_of_its_parameter() -> None:
+    page = (ROOT / "docs/parameters.md").read_text(encoding="utf-8")
+    rows = re.findall(
+        r"^\| `([\w.]+)` \| [^|]* \| (`[\w-]+`(?:, `[\w-]+`)+) \|", page, re.MULTILINE
+    )
+    choices = {name: " | ".join(re.findall(r"[\w-]+", cell)) for name, cell in rows}
+    comments = commented()
+    assert {"model.architecture", "train.optimizer"} <= choices.keys()
+    assert {name: re.split("[:;]", comments[name])[0] for name in choices} == choices
+
+
 @pytest.mark.parametrize(
     "file", sorted(set(ROOT.glob("metrics/*.json")) - {ROOT / "metrics/benchmarks.json"})
 )

@@ -88,18 +88,18 @@ def test_params_yaml_of_the_project_is_valid():
 
 def test_every_problem_is_in_one_error(write: Write):
     path = write(
-        model__n_layer=0, model__architecture="gpt3", train__epochs="four", runtime__device="tpu"
+        model__n_layer=0, tokenizer__type="words", train__epochs="four", runtime__device="tpu"
     )
     error = refused(path)
     assert error.parameters == [
-        "model.architecture",
+        "tokenizer.type",
         "model.n_layer",
         "train.epochs",
         "runtime.device",
     ]
     assert str(error).splitlines() == [
         f"{path} has 4 problems:",
-        "  model.architecture ('gpt3') must be 'gpt2', 'modern' or 'speedrun'.",
+        "  tokenizer.type ('words') must be 'bpe' or 'char'.",
         "  model.n_layer (0) must be greater than or equal to 1.",
         "  train.epochs ('four') must be an integer.",
         "  runtime.device ('tpu') must be 'auto', 'cpu', 'cuda' or 'mps'.",

@@ -38,10 +38,10 @@ from tokenmill.training.checkpoint import RESUMABLE_KEYS, CheckpointStore
 from tokenmill.training.compile import Compilation, RecordedStep, missing_compiler
 from tokenmill.training.history import RunState
 from tokenmill.training.optimizer import Optimizer
-from tokenmill.training.params import RuntimeParams
+from tokenmill.training.params import OPTIMIZERS, RuntimeParams
 from tokenmill.training.step import Batch, MicroBatch, train_step
 
-KINDS = list(itertools.product(get_args(Architecture), ("adamw", "muon")))
+KINDS = list(itertools.product(get_args(Architecture), OPTIMIZERS))
 SIZES = {
     "n_layer": 2,
     "n_head": 4,

@@ -67,7 +67,7 @@ def test_reference_has_every_parameter_once_with_its_meaning(text: str):
         "| `clean.deduplicate` | `true` |",
         "| `train.schedule.horizon_epochs` | `null` | integer ≥ 1, ≤ 1000000 or null |",
         "| `model.dropout` | `0.0` | number ≥ 0.0, < 1.0 |",
-        "| `model.architecture` | `modern` | `gpt2`, `modern`, `speedrun` |",
+        "| `clean.text_file` | `file` | `file`, `paragraph`, `line` |",
     ],
 )
 def test_reference_tells_types_and_bounds(text: str, row: str):

@@ -158,6 +158,6 @@ def test_an_architecture_that_the_page_lacks_is_refused(monkeypatch: pytest.Monk
     monkeypatch.setattr(weights, "KNOWN", ("gpt2", "modern"))
     with pytest.raises(
         UserError,
-        match=r"model\.architecture \(speedrun\) is unknown to the page, .* gpt2 and modern;",
+        match=r"model\.architecture \(speedrun\) is unknown to the page, .* gpt2, modern;",
     ):
         packed(small_model("speedrun"), "int8")

@@ -29,7 +29,7 @@ from tokenmill.formats.tokenizer import SPECIAL_TOKENS, TextTokenizer, read_toke
 from tokenmill.model.config import Architecture, ModelConfig
 from tokenmill.model.gpt import GPT, build
 from tokenmill.model.huggingface import load_model, save_weights
-from tokenmill.model.manifest import read_manifest
+from tokenmill.model.manifest import read_config, read_manifest
 from tokenmill.runs.export import Record, export, files_of, is_export_of, record_of
 from tokenmill.runs.find import FoundModel
 
@@ -244,7 +244,7 @@ def test_generation_ends_at_the_context_or_before(exported: tuple[FoundModel, Pa
     model: Any = AutoModelForCausalLM.from_pretrained(exported[1], trust_remote_code=True)
     ids_BT = torch.tensor([read_tokenizer(exported[0].tokenizer).encode(TEXT)])
     model.generation_config.eos_token_id = None
-    assert model.generate(ids_BT).shape[1] == model.config.max_position_embeddings
+    assert model.generate(ids_BT).shape[1] == read_config(exported[0].folder).context_length
     assert model.generate(ids_BT, max_length=ids_BT.shape[1] + 2).shape[1] == ids_BT.shape[1] + 2
 
 

@@ -55,7 +55,7 @@ def constants_of(model: GPT) -> dict[str, float]:
     if model.config.architecture not in KNOWN:
         raise UserError(
             f"model.architecture ({model.config.architecture}) is unknown to the page, which has "
-            f"{' and '.join(KNOWN)}; `tokenmill generate` lets it write."
+            f"{', '.join(KNOWN)}; `tokenmill generate` lets it write."
         )
     return {
         "norm_eps": model.norm.eps if isinstance(model, GPT2) else NORM_EPS,
