@@ -25,7 +25,7 @@ from pydantic import Field
 
 from tokenmill.core.errors import UserError
 from tokenmill.core.files import append_text, write_text
-from tokenmill.core.params import Section
+from tokenmill.core.params import Finite, Section
 from tokenmill.formats.records import csv_line, read_whole_rows, table
 
 TIMING, COSTS = "timing.csv", "costs.csv"
@@ -51,7 +51,7 @@ class CostParams(Section):
         return Cost(seconds, units, money, self.currency)
 
 
-Amount = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+Amount = Annotated[Finite, Field(ge=0)]
 
 
 @dataclass(frozen=True)

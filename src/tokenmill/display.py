@@ -63,6 +63,9 @@ LINE_EVERY = 10.0
 DRAW_EVERY = 0.1
 """Seconds between two drawings of the live bar of training."""
 
+YEAR = 365 * 86_400.0
+"""Seconds of a year."""
+
 
 class Screen(Console):
     """A rich console of which everything passes through `message`, also what has colours."""
@@ -490,8 +493,11 @@ def _paid(spent: "Cost") -> str:
 
 
 def clock(seconds: float) -> str:
-    """The time of day after this many seconds, with the date if it is not today."""
+    """The time of day after this many seconds, with the date if it is not today; the year alone if
+    it is a year away."""
     now = time.time()
+    if seconds > YEAR:  # a clock of the system may not know so late a date
+        return f"{time.localtime(now).tm_year + round(seconds / YEAR):.5g}"
     end = time.localtime(now + seconds)
     today = time.localtime(now)[:3] == end[:3]
     return time.strftime("%H:%M" if today else "%a %d %b %H:%M", end)

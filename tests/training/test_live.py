@@ -168,8 +168,32 @@ def test_a_run_of_impossible_numbers_is_refused(name: str, value: object, here: 
         read_live_run(here / "live")
 
 
+@pytest.mark.parametrize("plan", [[["model"]], [[]], [["model", "modern", "more"]]])
+def test_a_plan_of_anything_but_pairs_is_refused(plan: list[list[str]], here: Path):
+    started(here / "live")
+    file = here / "live/run.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | {"plan": plan}))
+    with pytest.raises(UserError, match=r"run\.json is damaged \(plan\.0"):
+        read_live_run(here / "live")
+
+
+@pytest.mark.parametrize("column", ["step", "epoch", "val_loss", "val_bits_per_byte"])
+@pytest.mark.parametrize("cell", ["nan", "inf", "1e308", ""])
+def test_validations_of_impossible_numbers_are_refused(column: str, cell: str, here: Path):
+    """Training ends where a loss is not finite, and a chart has no place for one."""
+    row = {"step": "1", "epoch": "1", "val_loss": "1", "val_bits_per_byte": "1"}
+    (here / "live").mkdir()
+    for changed in (row, row | {column: cell}):
+        lines = ",".join(changed), ",".join(changed.values()), ""
+        (here / "live/validation.csv").write_text("\n".join(lines))
+        if changed == row:
+            assert len(read_live_rows(here / "live", ValidationRow)) == 1
+    with pytest.raises(UserError, match=r"live/validation\.csv"):
+        read_live_rows(here / "live", ValidationRow)
+
+
 @pytest.mark.parametrize("column", ["step", "epoch", "loss", "learning_rate"])
-@pytest.mark.parametrize("cell", ["nan", "inf", f"1{400 * '0'}", ""])
+@pytest.mark.parametrize("cell", ["nan", "inf", "1e308", f"1{400 * '0'}", ""])
 def test_rows_of_impossible_numbers_are_refused(column: str, cell: str, here: Path):
     started(here / "live")
     row = {"step": "1", "epoch": "1", "loss": "1", "learning_rate": "1", "gradient_norm": "inf"}

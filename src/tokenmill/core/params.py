@@ -48,8 +48,12 @@ LARGEST_NUMBER = 10**15
 Epochs = Annotated[int, Field(ge=1, le=1_000_000)]
 """A number of epochs; the weights of each are kept."""
 
-Finite = Annotated[float, Field(allow_inf_nan=False)]
-"""A number that is neither infinite nor NaN."""
+LARGEST_MEASURED = 1e100
+"""The largest measured number. Nothing in float32 comes near it, and of such numbers sums, products
+and the ticks of an axis are finite."""
+
+Finite = Annotated[float, Field(ge=-LARGEST_MEASURED, le=LARGEST_MEASURED, allow_inf_nan=False)]
+"""A measured number, which is neither infinite nor NaN."""
 
 
 DeviceName = Literal["auto", "cpu", "cuda", "mps"]

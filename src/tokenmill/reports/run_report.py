@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from tokenmill.core.params import LARGEST_MEASURED
 from tokenmill.costs import NOTHING, Cost, CostRow, TimingRow
 from tokenmill.evaluation.benchmark_results import BenchmarksFile
 from tokenmill.evaluation.document_losses import Group, GroupLoss
@@ -357,7 +358,7 @@ def losses_by_step(
 
 def _curve(steps: Sequence[StepRow], column: str, title: str) -> Chart | None:
     """A column by step, without rows in which it is infinite; None if it is in all of them."""
-    finite = [row for row in steps if math.isfinite(getattr(row, column))]
+    finite = [row for row in steps if abs(getattr(row, column)) <= LARGEST_MEASURED]
     if not finite:
         return None
     x, values = means(finite, column)

@@ -38,14 +38,15 @@ class EpochRow:
     """Optimizer steps since the start."""
     tokens: Count
     """Tokens trained on since the start."""
-    learning_rate: float
+    learning_rate: Finite
     """The learning rate of the epoch's last step."""
-    train_loss: float
+    train_loss: Finite
     """The mean training loss over the epoch, measured before each update; nats per token."""
-    val_loss: float
+    val_loss: Finite
     """The loss on the measured validation text at the epoch's end, in nats per token."""
     val_perplexity: float
-    val_bits_per_byte: float
+    """Infinite where the loss is beyond 700."""
+    val_bits_per_byte: Finite
 
 
 @dataclass(frozen=True)
@@ -71,8 +72,8 @@ class ValidationRow:
     step: Count
     epoch: Finite
     """The number of epochs done, as a fraction."""
-    val_loss: float
-    val_bits_per_byte: float
+    val_loss: Finite
+    val_bits_per_byte: Finite
 
 
 @dataclass

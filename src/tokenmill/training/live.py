@@ -69,7 +69,7 @@ class LiveRun(Section):
     steps: Annotated[Count, Field(ge=1)]
     """The number of steps of the whole run, unless it ends early."""
     steps_per_epoch: Annotated[Count, Field(ge=1)]
-    plan: list[list[str]]
+    plan: list[Annotated[list[str], Field(min_length=2, max_length=2)]]
     """Pairs of a name and a fact, as training prints them at its start."""
     cost: CostParams
     saved: Count = 0
