@@ -16,7 +16,7 @@ from tests.terminal import Terminal
 from tokenmill.cli.compare import print_comparison, render_page
 from tokenmill.core.errors import UserError
 from tokenmill.core.files import write_text
-from tokenmill.core.paths import HISTORY
+from tokenmill.core.paths import HISTORY, STEPS
 from tokenmill.display import console
 from tokenmill.runs.comparison import ComparedEpoch, ComparedRun, Comparison
 
@@ -95,6 +95,14 @@ def test_a_history_of_fewer_epochs_is_refused(make_run: MakeRun, tmp_path: Path)
     write_text(history, history.read_text()[: history.read_text().rindex("\n2,") + 1])
     with pytest.raises(UserError, match=r"2 epochs and .*history\.csv 1;"):
         ComparedRun.read("a", tmp_path)
+
+
+def test_a_run_without_steps_is_refused(make_run: MakeRun, tmp_path: Path):
+    run = make_run(epochs=1)
+    steps = tmp_path / STEPS
+    steps.write_text(steps.read_text().splitlines()[0] + "\n")
+    with pytest.raises(UserError, match=r"steps\.csv has no rows"):
+        ComparedRun.read(run.name, tmp_path)
 
 
 def test_a_huge_perplexity_has_few_digits(make_run: MakeRun):

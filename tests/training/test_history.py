@@ -51,6 +51,7 @@ def test_steps_survive_the_table(tmp_path: Path):
         "epoch,loss\n1,2\n",
         "epoch\nx\n",
         ",".join(EpochRow.__annotations__) + "\n1,x\n",
+        ",".join(EpochRow.__annotations__) + "\n1,0,3,0.1,1.0,1.0,2.7,1.0\n",
         ",".join(EpochRow.__annotations__) + "\n1,2,3,0.1,nan,1.0,2.7,1.0\n",
         ",".join(EpochRow.__annotations__) + "\n1,2,3,0.1,1.0,inf,2.7,1.0\n",
         b"\xff\n1\n",

@@ -72,6 +72,9 @@ class ComparedRun:
             name: value for name, value in shown.items() if not name.startswith("evaluate.prompts")
         }
         steps = read_rows(root / paths.STEPS, StepRow)
+        if not steps:
+            way_out = paths.way_out(root / paths.STEPS)
+            raise UserError(f"{name}: {paths.STEPS} has no rows; {way_out}.")
         parameters = read_metrics(TrainMetrics, root).parameters
         hashes = Lock.read(root).outputs
         return cls(name, evaluation, history, steps, parameters, shown, hashes)

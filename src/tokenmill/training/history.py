@@ -27,14 +27,18 @@ MOST_GROWTH = 2.0
 """The step of the next validation of such a run, relative to the last one."""
 
 Count = Annotated[int, Field(ge=0, lt=1 << 53)]
+Number = Annotated[Count, Field(ge=1)]
+"""The number of an epoch or a step; both count from 1."""
+EpochsDone = Annotated[Finite, Field(gt=0)]
+"""The number of epochs done, as a fraction."""
 
 
 @dataclass(frozen=True)
 class EpochRow:
     """The end of an epoch; a row of `metrics/history.csv`."""
 
-    epoch: Count
-    step: Count
+    epoch: Number
+    step: Number
     """Optimizer steps since the start."""
     tokens: Count
     """Tokens trained on since the start."""
@@ -53,9 +57,8 @@ class EpochRow:
 class StepRow:
     """A few steps; a row of `metrics/steps.csv`."""
 
-    step: Count
-    epoch: Finite
-    """The number of epochs done, as a fraction."""
+    step: Number
+    epoch: EpochsDone
     loss: Finite
     """The mean loss over the sequences since the row before, in nats per token."""
     learning_rate: Finite
@@ -69,9 +72,8 @@ class ValidationRow:
     """A validation. A checkpoint has those within an epoch (`train.validate_every_steps`),
     live/validation.csv also those at its end."""
 
-    step: Count
-    epoch: Finite
-    """The number of epochs done, as a fraction."""
+    step: Number
+    epoch: EpochsDone
     val_loss: Finite
     val_bits_per_byte: Finite
 
