@@ -107,6 +107,20 @@ def test_model_of_before_turns_is_refused(tmp_path: Path):
         adopt(checkpoint, tmp_path / "start")
 
 
+def test_a_tokenizer_with_gaps_in_its_ids_is_not_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """The library writes one in time and memory of its largest id, here seconds and 160 MB."""
+    checkpoint, _ = published(tmp_path)
+    layout = json.loads(checkpoint.tokenizer.read_bytes())
+    vocabulary = layout["model"]["vocab"]
+    vocabulary["a"] = 40_000_000
+    checkpoint.tokenizer.write_text(json.dumps(layout))
+    monkeypatch.setattr("tokenmill.model.huggingface.save_weights", None)
+    with pytest.raises(UserError, match="gaps in its ids"):
+        adopt(checkpoint, tmp_path / "start")
+
+
 def test_base_model_in_half_precision_is_read(tmp_path: Path):
     """The hub's `gpt2` has names without `transformer.`; others are in half precision."""
     checkpoint, theirs = published(tmp_path)

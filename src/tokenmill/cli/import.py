@@ -290,3 +290,6 @@ def _check_size(backend: "Tokenizer", file: Path, config: "ModelConfig") -> None
             f"the model knows {config.vocab_size:,} tokens, {file} has {found:,}; {WAY_OUT}, or "
             "the tokenizer that it was trained with."
         )
+    # Writing it takes time and memory for each number up to the largest id
+    if sorted(backend.get_vocab().values()) != list(range(found)):
+        raise UserError(f"{file} has gaps in its ids; {WAY_OUT}.")
