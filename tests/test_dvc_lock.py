@@ -108,3 +108,9 @@ def test_what_is_not_recorded_counts_as_the_same(stages: str | None, tmp_path: P
         (tmp_path / "dvc.lock").write_text(f"stages: {stages}\n")
     assert Lock.read(tmp_path).is_evaluated
     assert Lock.read(tmp_path).is_of_text
+
+
+def test_a_path_that_is_none_is_refused(tmp_path: Path):
+    (tmp_path / "dvc.lock").write_text('stages: {clean: {deps: [{path: "a\\0b"}]}}\n')
+    with pytest.raises(UserError, match=r"dvc\.lock is damaged \(stages\.clean\.deps\.0\.path"):
+        Lock.read(tmp_path)

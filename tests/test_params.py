@@ -521,6 +521,8 @@ def test_each_reader_of_runtime_reads_its_part(write: Write):
         ("~/drive", True),
         ("sftp://ada@host/srv", True),
         ("drive", False),
+        ("~nobody-of-this-name/drive", False),
+        ("/mnt/\0", False),
         ("sftp://ada:rosebud@host/srv", False),
         ("https://host/bucket?sig=rosebud", False),
         ("simplecache::s3://bucket/prefix", False),
@@ -544,6 +546,7 @@ def test_a_place_that_machines_share_holds_no_secret(
         ("s3://bucket", True),
         ("s3://bucket/prefix/", True),
         ("texts", True),
+        ("te\0xts", False),
         ("s3://", False),
         ("gs://bucket/prefix", False),
         ("hf://datasets/ada/books", False),
@@ -560,6 +563,12 @@ def test_raw_text_is_a_path_or_in_s3(write: Write, value: str, is_right: bool):
         check_all(write(data__raw=value))
     assert error.value.parameters == ["data.raw"]
     assert "rosebud" not in str(error.value)
+
+
+def test_a_path_with_nul_is_refused(write: Write):
+    with pytest.raises(ParamsError) as error:
+        check_all(write(finetune__data="/chats\0"))
+    assert error.value.parameters == ["finetune.data"]
 
 
 def test_sections_are_frozen(write: Write):

@@ -15,7 +15,7 @@ from pydantic import BaseModel, Field
 from tokenmill import git
 from tokenmill.core import paths
 from tokenmill.core.files import read_bytes
-from tokenmill.core.params import PARAMS_FILE, dotted, parse_yaml
+from tokenmill.core.params import PARAMS_FILE, PathText, dotted, parse_yaml
 from tokenmill.formats.records import checked, read_record
 
 LOCK = Path("dvc.lock")
@@ -36,7 +36,7 @@ TO_THE_MODEL = ("clean", "tokenizer", "tokenize", "train")
 class Entry(BaseModel):
     """A file or folder that a stage read or wrote, as it was then."""
 
-    path: str
+    path: PathText
     md5: str | None = None
     size: int | None = None
     """Its bytes."""

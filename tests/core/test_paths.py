@@ -53,3 +53,18 @@ def test_nothing_is_written_into_a_stage_s_folder(target: str, tmp_path: Path) -
         paths.refuse_output(tmp_path / target, tmp_path)
     for other in ("models/mine", "models/gpt2", "exports/gpt"):
         paths.refuse_output(tmp_path / other, tmp_path)
+
+
+def test_an_output_is_refused_wherever_it_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What leads nowhere is none, and its reader says so."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "loop").symlink_to("loop")
+    (tmp_path / "link").symlink_to("data")
+    for place in ("data/clean/x", "link/clean"):
+        with pytest.raises(UserError, match="lies in data/clean"):
+            paths.refuse_output(Path(place))
+    for place in ("loop", "loop/x", "~nobody-of-this-name/x", "elsewhere"):
+        paths.refuse_output(Path(place))
+        assert paths.real_path(place) == tmp_path / place

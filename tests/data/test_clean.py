@@ -267,6 +267,12 @@ def test_the_output_is_never_its_own_input(tmp_path):
             clean(raw=raw, out=out, params=parameters(), executor=ThreadExecutor(threads=2))
 
 
+def test_a_link_to_itself_is_no_text(tmp_path):
+    (tmp_path / "loop").symlink_to("loop")
+    with pytest.raises(UserError, match="does not exist"), ThreadExecutor() as executor:
+        clean(raw=tmp_path / "loop", out=tmp_path / "out", params=parameters(), executor=executor)
+
+
 def test_bounds_that_drop_everything_are_refused():
     class View(Section):
         clean: type(parameters())  # pyright: ignore[reportInvalidTypeForm]

@@ -608,3 +608,9 @@ def test_this_machine_is_timed(
     out = capsys.readouterr().out
     assert "steps on here" in out
     assert "params.yaml (fit)" in out
+
+
+def test_a_home_of_nobody_is_no_text(here: Path, capsys: pytest.CaptureFixture[str]):
+    shutil.copyfile(ROOT / PARAMS_FILE, PARAMS_FILE)
+    with pytest.raises(SystemExit, match=r"~nobody-of-this-name/x\) does not exist"):
+        main(["fit", "~nobody-of-this-name/x", "--minutes", "3"])

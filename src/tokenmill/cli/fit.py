@@ -94,10 +94,11 @@ def as_raw(path: str) -> str:
     """A path as `data.raw` has it: relative to this project if it is in it, else absolute. A URL
     stays as it is."""
     from tokenmill.core.params import is_url
+    from tokenmill.core.paths import real_path
 
     if is_url(path):
         return path
-    whole = Path(path).expanduser().resolve()
+    whole = real_path(path)
     return (whole.relative_to(Path.cwd()) if whole.is_relative_to(Path.cwd()) else whole).as_posix()
 
 

@@ -11,6 +11,7 @@ import copy
 import functools
 import inspect
 import itertools
+import os
 import re
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
@@ -65,11 +66,19 @@ def is_url(place: str) -> bool:
     return "://" in place
 
 
+def _no_nul(value: str) -> str:
+    """Refuse a character that ends a path for the system, and that Python raises errors of its own
+    about."""
+    if "\0" in value:
+        raise ValueError(f"{value!r} has the character NUL, which no path has; leave it out.")
+    return value
+
+
 def _shared_place(value: str) -> str:
     """Refuse a relative path, and a URL that opens something by itself."""
     if is_url(value):
         _refuse_secrets(value)
-    elif not Path(value).expanduser().is_absolute():
+    elif not os.path.isabs(os.path.expanduser(value)):  # noqa: PTH111, PTH117 (of no user)
         raise ValueError(
             f"{value!r} must be an absolute path or a URL, because DVC also runs stages in "
             "temporary copies."
@@ -100,10 +109,13 @@ def _refuse_secrets(url: str) -> None:
         )
 
 
-SharedPlace = Annotated[str, AfterValidator(_shared_place)]
+PathText = Annotated[str, Field(min_length=1), AfterValidator(_no_nul)]
+"""A path as a text."""
+
+SharedPlace = Annotated[PathText, AfterValidator(_shared_place)]
 """A place that several machines share: an absolute path, or a URL that fsspec knows."""
 
-RawPlace = Annotated[str, Field(min_length=1), AfterValidator(_raw_place)]
+RawPlace = Annotated[PathText, AfterValidator(_raw_place)]
 """Where raw text is: a path, or the URL of an object or of a folder of objects in S3."""
 
 MOST_TIMES = 1000
@@ -139,7 +151,7 @@ class StartParams(Section, extra="ignore"):
     """The parameter of the section `model` on which the tokenizer also depends."""
 
     # Excluded from dumps: the rest of the section defines the model's shape
-    start_from: str = Field(min_length=1, exclude=True)
+    start_from: PathText = Field(exclude=True)
     """`models/random`: random weights. Or a folder that `tokenmill import` wrote: training starts
     from its weights, with its tokenizer (the section `tokenizer` does not count then), and the
     sizes must be those of its model."""

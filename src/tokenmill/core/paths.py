@@ -136,11 +136,17 @@ OUTPUTS = (
 """The folders that stages write. DVC removes what else is in them."""
 
 
+def real_path(place: str | Path) -> Path:
+    """The absolute path of a place without links, with the home folder for `~`. What leads nowhere,
+    as a link to itself or the home of a user who is not there, stays as it is."""
+    return Path(os.path.realpath(os.path.expanduser(place)))  # noqa: PTH111 (pathlib raises errors)
+
+
 def refuse_output(target: Path, root: Path = Path()) -> None:
     """Refuse a place in a folder that a stage of the project at `root` writes."""
-    place = target.resolve()
+    place = real_path(target)
     for output in OUTPUTS:
-        if place.is_relative_to((root / output).resolve()):
+        if place.is_relative_to(real_path(root / output)):
             raise UserError(
                 f"{target} lies in {output}, where DVC removes what the stage did not write; name "
                 "a folder elsewhere."

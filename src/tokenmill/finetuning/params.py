@@ -6,7 +6,7 @@ from typing import Annotated, Literal, TypeAlias
 from pydantic import AfterValidator, Field, ValidationInfo, field_validator, model_validator
 
 from tokenmill.core.errors import UserError
-from tokenmill.core.params import Epochs, Section
+from tokenmill.core.params import Epochs, PathText, Section
 from tokenmill.model.config import LoraParams, ModelParams
 from tokenmill.training.params import (
     AutoOrRate,
@@ -32,7 +32,7 @@ class FinetuneParams(Section):
     """`[full]` trains all weights, `[lora]` two thin matrices beside each large one. Empty: no
     fine-tuning."""
 
-    data: Annotated[str, Field(min_length=1)] | None
+    data: PathText | None
     """A file or a folder of chats by its absolute path, in any shape and format that `clean` reads.
     They are cleaned by the parameters of `clean`."""
 

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from tokenmill.core.errors import UserError
 from tokenmill.core.files import failing
 from tokenmill.core.params import is_url
+from tokenmill.core.paths import real_path
 
 if TYPE_CHECKING:
     from fsspec.spec import AbstractFileSystem
@@ -96,7 +97,7 @@ def holds(raw: Raw, place: str) -> bool:
     """Whether a path or URL is that of raw text or lies in it."""
     if isinstance(raw, Objects) or is_url(place):
         return f"{place}/".startswith(f"{raw}/")
-    return Path(place).expanduser().resolve().is_relative_to(raw.resolve())
+    return real_path(place).is_relative_to(real_path(raw))
 
 
 def open_file(location: str) -> io.BufferedReader:
