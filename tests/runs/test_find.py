@@ -14,6 +14,7 @@ from tests.reports.run_material import evaluation
 from tests.runs.finished import EXPERIMENT, make_project, write_models
 from tokenmill import git
 from tokenmill.cli.main import main
+from tokenmill.cli.runs import find_runs
 from tokenmill.core import paths
 from tokenmill.core.errors import UserError
 from tokenmill.core.files import write_json, write_text
@@ -21,7 +22,7 @@ from tokenmill.model.gpt import build
 from tokenmill.model.huggingface import load_model
 from tokenmill.model.manifest import read_config
 from tokenmill.runs.epoch_refs import write_epoch_refs
-from tokenmill.runs.find import FETCHED, available, find_model
+from tokenmill.runs.find import FETCHED, Revision, available, find_model
 
 pytestmark = pytest.mark.slow
 
@@ -246,3 +247,20 @@ def test_outside_a_project_there_is_no_model(tmp_path: Path):
         find_model(tmp_path)
     with pytest.raises(UserError, match="is no DVC project"):
         find_model(tmp_path, rev="HEAD")
+
+
+@pytest.mark.parametrize(
+    ("config", "sentence"),
+    [
+        ("[core]\n    remote = gone\n", "DVC's default remote, gone, is none of its remotes"),
+        ("[core\n", r"DVC: .*`tokenmill doctor`"),
+    ],
+)
+def test_a_broken_configuration_of_dvc_is_an_error(config: str, sentence: str, tmp_path: Path):
+    project = Project.new(tmp_path / "project")
+    project.commit()
+    (project.root / ".dvc/config.local").write_text(config)
+    with pytest.raises(UserError, match=sentence):
+        Revision(project.root, "HEAD")
+    with pytest.raises(UserError, match=sentence):
+        find_runs(project.root, commits=1)

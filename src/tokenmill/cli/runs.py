@@ -186,6 +186,8 @@ def find_runs(root: Path, *, commits: int) -> "pd.DataFrame":
     from dvc.repo import Repo
     from scmrepo.exceptions import SCMError
 
+    from tokenmill.runs.find import remotes_here
+
     logging.getLogger("dvc").setLevel(logging.ERROR)
     git.refuse_unreadable(root)  # where DVC ends in a traceback
     _note_damage(root)
@@ -198,6 +200,7 @@ def find_runs(root: Path, *, commits: int) -> "pd.DataFrame":
         names = ", ".join(unknown)
         note(f"not listed, because the commits that they began from are not here: {names}")
     try:
+        remotes_here(root)  # else DVC ends in a traceback
         shown = _entries(root, [*newest, *sorted(here - set(newest))])
         with Repo(str(root)) as repo:
             shown = [_as_trained(of_own_model(entry, root), repo) for entry in shown]

@@ -16,7 +16,7 @@ from typing import IO, Any, cast
 
 from tokenmill import git
 from tokenmill.core import paths
-from tokenmill.core.errors import UserError
+from tokenmill.core.errors import UserError, first_line
 from tokenmill.core.files import (
     hold_lock,
     open_regular,
@@ -254,12 +254,7 @@ class Revision:
             if not rev:  # DVC would take the work tree
                 raise SCMError("no name")
             # Today's remotes are used, because those of a revision lose their folder
-            with Repo(str(root)) as here:
-                default = here.config["core"].get("remote")
-                remotes = {
-                    "core": {"remote": default} if default else {},
-                    "remote": dict(here.config["remote"]),
-                }
+            remotes = remotes_here(root)
             self._folder = "/" + git.folder(root)
             self._files = DVCFileSystem(  # its root is the top of the git repository
                 str(root),
@@ -378,6 +373,29 @@ class Revision:
     def close(self) -> None:
         """Release git and DVC."""
         self._files.close()
+
+
+def remotes_here(root: Path) -> dict[str, Any]:
+    """The remotes of the project at `root`, and which one is the default, as in DVC's
+    configuration.
+
+    Raises:
+        UserError: DVC cannot read that, or the default is none of the remotes, at which DVC fails.
+    """
+    from dvc.config import ConfigError  # noqa: PLC0415 (a second)
+    from dvc.repo import Repo  # noqa: PLC0415
+
+    try:
+        with Repo(str(root)) as here:
+            default, remotes = here.config["core"].get("remote"), dict(here.config["remote"])
+    except ConfigError as error:
+        raise UserError(f"DVC: {first_line(error)}; `tokenmill doctor` says more.") from None
+    if default and default not in remotes:
+        raise UserError(
+            f"DVC's default remote, {default}, is none of its remotes; `dvc remote default NAME` "
+            "names another."
+        )
+    return {"core": {"remote": default} if default else {}, "remote": remotes}
 
 
 def _record(folder: Path, name: str) -> Path:
