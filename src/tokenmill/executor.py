@@ -73,6 +73,9 @@ class Executor(abc.ABC):
     task_bytes: int
     """Bytes of text that a task should take, about. They bound its memory and that of its values;
     a small task takes the caller as much time as a large one."""
+    wave_limits: int
+    """How many times `limit()` the values are that may wait for a decision that is made for all of
+    them at once."""
 
     @abc.abstractmethod
     def start(
@@ -178,6 +181,7 @@ class ThreadExecutor(Executor):
     threads; without one they end with the object."""
 
     task_bytes = 8 << 20
+    wave_limits = 1
 
     def __init__(self, *, threads: int | None = None):
         threads = threads or os.cpu_count() or 1
@@ -251,6 +255,7 @@ class RayExecutor(Executor):
     """An `Executor` on the connected Ray cluster: a task has one core, and a process of its own."""
 
     task_bytes = 16 << 20
+    wave_limits = 4
 
     def __init__(self, ray: ModuleType, address: str):
         self._ray = ray

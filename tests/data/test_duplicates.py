@@ -43,8 +43,9 @@ class Machines(ThreadExecutor):
     """Threads that stand for three machines. The limit is `first` when it is first asked for, from
     which the number of parts follows, and then one after the other of `waves`."""
 
-    def __init__(self, first: int = 1, waves: Sequence[int] = (2,)):
+    def __init__(self, first: int = 1, waves: Sequence[int] = (2,), *, wave_limits: int = 1):
         super().__init__(threads=2)
+        self.wave_limits = wave_limits
         self._limits = itertools.chain([first], itertools.cycle(waves))
         self.started: list[Started] = []
 
@@ -82,7 +83,9 @@ def cleaned(executor: Machines, keys: np.ndarray, first: int = 0, machine: int =
 def test_the_verdicts_and_counts_of_sets(documents, exact, near, data):
     """Whatever the chunks, the machines that cleaned them, and the waves."""
     waves = data.draw(st.lists(st.integers(1, 3), min_size=1))
-    executor = Machines(data.draw(st.integers(1, 25)), waves)
+    executor = Machines(
+        data.draw(st.integers(1, 25)), waves, wave_limits=data.draw(st.integers(1, 2))
+    )
     keys = table(documents)[:, : 3 if near else 1]
     cuts = divided(data, len(keys))
     started = [
@@ -145,7 +148,7 @@ def test_machines_divide_their_keys_and_compare_parts():
 
 
 def test_a_wave_is_judged_while_the_next_one_is_compared():
-    executor = Machines(waves=(3,))
+    executor = Machines(waves=(1,), wave_limits=3)
     read = []
 
     def chunks() -> Iterator[CleanedChunk]:

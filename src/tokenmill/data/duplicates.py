@@ -96,12 +96,15 @@ class Duplicates:
         source = iter(chunks)
         wave: Wave | None = None
         # While a wave is compared, the chunks of the next one are cleaned
-        while cleaned := list(itertools.islice(source, self._executor.limit())):
+        while cleaned := list(itertools.islice(source, self._wave())):
             judged = keys.judge(wave) if wave else []
             wave = keys.compare(cleaned)
             yield from judged
         if wave:
             yield from keys.judge(wave)
+
+    def _wave(self) -> int:
+        return self._executor.limit() * self._executor.wave_limits
 
     def _count(self, chunk: CleanedChunk, dropped: Mask, reason: str) -> None:
         """Count dropped documents, and fetch the first ones as examples."""
