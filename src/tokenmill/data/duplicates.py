@@ -104,6 +104,7 @@ class Duplicates:
             yield from keys.judge(wave)
 
     def _wave(self) -> int:
+        """How many chunks are judged together."""
         return self._executor.limit() * self._executor.wave_limits
 
     def _count(self, chunk: CleanedChunk, dropped: Mask, reason: str) -> None:
