@@ -546,7 +546,7 @@ def test_a_place_that_machines_share_holds_no_secret(
         ("s3://bucket", True),
         ("s3://bucket/prefix/", True),
         ("texts", True),
-        ("te\0xts", False),
+        ("texts\0", False),
         ("s3://", False),
         ("gs://bucket/prefix", False),
         ("hf://datasets/ada/books", False),
