@@ -36,7 +36,9 @@ def test_an_end_on_another_day_has_its_date(monkeypatch: pytest.MonkeyPatch):
     assert clock(7200.0) == "14:00"
     assert clock(86_400.0) == "Tue 03 Mar 12:00"
     assert clock(5 * 365 * 86_400.0) == "2031"
-    assert clock(1e100) == "3.171e+92", "no clock of a system knows this year"
+    assert clock(1.4 * 365 * 86_400.0) == "2027", "in July"
+    assert clock(1.9 * 365 * 86_400.0) == "2028", "in January"
+    assert clock(1e100) == "3.1688e+92", "no clock of a system knows this year"
 
 
 def test_unknown_amounts_are_not_shown():

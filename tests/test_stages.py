@@ -124,6 +124,20 @@ def test_a_name_that_the_locale_lacks_is_one_sentence(tmp_path: Path):
     assert done.stderr.count("\n") == 1
 
 
+@pytest.mark.parametrize(
+    ("locale", "codec"), [("iso8859-1", "latin-1"), ("koi8-r", "charmap"), ("ascii", "ascii")]
+)
+def test_a_codec_may_have_another_name_than_the_locale(
+    monkeypatch: pytest.MonkeyPatch, locale: str, codec: str
+):
+    def open_file() -> None:
+        raise UnicodeEncodeError(codec, "日", 0, 1, "it has no such letter")
+
+    monkeypatch.setattr(sys, "getfilesystemencoding", lambda: locale)
+    with pytest.raises(SystemExit, match=f"日.*{locale}.*PYTHONUTF8=1"):
+        stage.report_errors(open_file)
+
+
 def copy_code(target: Path) -> None:
     """With Python's byte code, so that nothing is compiled again, and without what another process
     is just writing of it."""

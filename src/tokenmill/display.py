@@ -497,7 +497,8 @@ def clock(seconds: float) -> str:
     it is a year away."""
     now = time.time()
     if seconds > YEAR:  # a clock of the system may not know so late a date
-        return f"{time.localtime(now).tm_year + round(seconds / YEAR):.5g}"
+        today = time.localtime(now)
+        return f"{today.tm_year + int((today.tm_yday + seconds / 86_400) / 365.25):.5g}"
     end = time.localtime(now + seconds)
-    today = time.localtime(now)[:3] == end[:3]
-    return time.strftime("%H:%M" if today else "%a %d %b %H:%M", end)
+    is_today = time.localtime(now)[:3] == end[:3]
+    return time.strftime("%H:%M" if is_today else "%a %d %b %H:%M", end)

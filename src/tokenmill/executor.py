@@ -109,7 +109,7 @@ class Executor(abc.ABC):
 
     @abc.abstractmethod
     def limit(self) -> int:
-        """The number of tasks that keep everything busy; it bounds what is in memory."""
+        """The number of tasks that keep everything busy; it bounds how many are under way."""
 
     def map(
         self, function: Callable[[Item], Result], items: Iterable[Item]

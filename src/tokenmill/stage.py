@@ -63,11 +63,13 @@ def report_errors(work: Callable[[], None]) -> None:
             raise
         byte_code.start_again()
     except UnicodeEncodeError as error:
-        if error.encoding != sys.getfilesystemencoding() or error.encoding == "utf-8":
+        # A codec may have another name for itself, as charmap
+        encoding = sys.getfilesystemencoding()
+        if encoding == "utf-8" or error.encoding.startswith("utf"):
             raise
         sentence = (
-            f"{error.object}: names of files are {error.encoding} here; `export PYTHONUTF8=1` and "
-            "type the same command again."
+            f"{error.object}: names of files are {encoding} here; `export PYTHONUTF8=1` and type "
+            "the same command again."
         )
         sys.exit(f"error: {message(sentence)}")
     except OSError as error:

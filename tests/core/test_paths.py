@@ -32,7 +32,7 @@ def test_the_environment_names_no_other_repository(
 
 
 def test_what_lies_elsewhere_may_be_of_another_version(tmp_path: Path) -> None:
-    assert "the version of TokenMill that wrote it" in paths.way_out(tmp_path / "config.json")
+    assert "TokenMill wrote it" in paths.way_out(tmp_path / "config.json")
     assert paths.way_out(Path("models/gpt/config.json")) == paths.DEEP
 
 

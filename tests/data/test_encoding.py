@@ -209,7 +209,6 @@ def test_legacy_encodings_are_found(language: str, encoding: str, tmp_path: Path
         (LEGACY["ja"] + "①", "iso2022_jp_2004", "iso2022_jp_2004"),
         (LEGACY["ja"] + "①", "iso2022_jp_3", "iso2022_jp_3"),
         (LEGACY["ko"], "iso2022_kr", "iso2022_kr"),
-        (LEGACY["zh"] + " ~/home", "hz", "hz"),
     ],
 )
 def test_encodings_of_ascii_bytes_are_found(
@@ -221,6 +220,21 @@ def test_encodings_of_ascii_bytes_are_found(
     assert decoded.decode() == ASCII.decode() * 30_000 + text
     assert tally.encodings == {"a.txt": found}
     assert found_in(data + b"\xff" + data) == found
+
+
+def test_a_stray_shift_is_read_alike_in_blocks(tmp_path: Path) -> None:
+    data = b"A\x0fB " + ASCII * 9 + LEGACY["ko"].encode("iso2022_kr")
+    source = file_of(data, tmp_path)
+    whole = b"".join(utf8([data], source, Tally()))
+    assert b"".join(utf8(in_blocks(data, [9, 200]), source, Tally())) == whole
+    assert whole.decode().endswith(LEGACY["ko"])
+
+
+def test_a_sequence_without_end_is_refused_in_a_sentence(tmp_path: Path) -> None:
+    """As that of a VT100 for lines; a decoder raises an error that no handler sees."""
+    data = LEGACY["ja"].encode("iso2022_jp") + b"\x1b(0qqqqqqqqqqq\n"
+    with pytest.raises(UserError, match=r"a\.txt.*iso2022_jp_ext.*data\.encoding.*utf-8"):
+        list(utf8([data], file_of(data, tmp_path), Tally()))
 
 
 @pytest.mark.parametrize(

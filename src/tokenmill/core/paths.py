@@ -137,8 +137,8 @@ OUTPUTS = (
 
 
 def real_path(place: str | Path) -> Path:
-    """The absolute path of a place without links, with the home folder for `~`. What leads nowhere,
-    as a link to itself or the home of a user who is not there, stays as it is."""
+    """The absolute path of a place without links, with the home folder for `~`. A link to itself
+    stays as it is; `~` of a user who is not here is a name in the current folder."""
     return Path(os.path.realpath(os.path.expanduser(place)))  # noqa: PTH111 (pathlib raises errors)
 
 
@@ -172,7 +172,9 @@ def way_out(path: Path) -> str:
     if ".resume" in below:
         return "`dvc repro` makes it again"
     # As of an exported model, which the version that reads it may take for damaged
-    return "bring it again from where it is from, or use the version of TokenMill that wrote it"
+    return (
+        "bring it again from where it is from; if TokenMill wrote it, use the version that did so"
+    )
 
 
 def damaged(path: Path, what: str) -> UserError:

@@ -120,20 +120,15 @@ ESCAPES = {
     "iso2022_jp_2004": _JAPANESE | {b"\x1b$(Q", b"\x1b$(P"},
     "iso2022_jp_3": _JAPANESE | {b"\x1b$(O", b"\x1b$(P"},
     "iso2022_kr": {b"\x1b$)C"},
-    "hz": {b"~{"},
 }
 """Encodings whose bytes are all ASCII, with the sequences that begin their other characters (RFC
-1468, 1554, 1557, 1843). Each stands for its subsets, as `iso2022_jp_ext` for `iso2022_jp`."""
+1468, 1554, 1557). Each stands for its subsets, as `iso2022_jp_ext` for `iso2022_jp`."""
 
 OPENINGS = {"iso2022_kr": b"\x1b$)C"}
 """What a file in such an encoding has only once, before the first character that needs it."""
 
-_ESCAPE_PATTERNS = (
-    re.compile(rb"\x1b(?:\$(?:[@AB]|\([CDOPQ]|\)C)|\(I|\.[AF])"),
-    re.compile(rb"~\{(?=(?:[!-w][!-~])+~\})"),
-)
-"""Match such a sequence. That of HZ is also code, in Verilog or TeX; so only those count that pairs
-of bytes and `~}` follow."""
+_ESCAPE = re.compile(rb"\x1b(?:\$(?:[@AB]|\([CDOPQ]|\)C)|\(I|\.[AF])")
+"""Matches such a sequence."""
 
 MOST_DAMAGED = 0.1
 """The share of invalid characters from which a file with escape sequences is in no encoding of
@@ -142,8 +137,8 @@ them. English that is read as pairs of bytes has 0.4."""
 
 def is_plain(block: bytes) -> bool:
     """Whether the bytes of a file are the same characters in every encoding that `decide` may find:
-    they are ASCII, and none begins an escape or a shift to other characters."""
-    return block.isascii() and not any(sign in block for sign in (b"~", b"\x1b", b"\x0e"))
+    they are ASCII, and none begins an escape or shifts between alphabets."""
+    return block.isascii() and not any(sign in block for sign in (b"\x1b", b"\x0e", b"\x0f"))
 
 
 ENOUGH_CHARACTERS = 1 << 14
@@ -205,8 +200,7 @@ def _noting_escapes(blocks: Iterable[bytes], found: set[bytes]) -> Iterator[byte
     """The blocks as they are. Their escape sequences are added to `found`."""
     end = b""
     for block in blocks:
-        data = end + block
-        found.update(*(escape.findall(data) for escape in _ESCAPE_PATTERNS))
+        found.update(_ESCAPE.findall(end + block))
         end = block[-3:]
         yield block
 
@@ -218,7 +212,11 @@ def _damaged_share(blocks: Iterable[bytes], encoding: str) -> float:
     decoder.decode(OPENINGS.get(encoding, b""))
     beyond = damaged = 0
     for block in blocks:
-        text = decoder.decode(block)
+        try:
+            text = decoder.decode(block)
+        except UnicodeError:  # a sequence that is cut off and too long to be one
+            decoder.reset()
+            continue
         if not text.isascii():
             beyond += len(text) - len(text.encode("ascii", "ignore"))
             found = text.count(REPLACEMENT)

@@ -105,9 +105,10 @@ def utf8(
             yield decoder.decode(block).encode()
         yield decoder.decode(b"", final=True).encode()
     except UnicodeError as error:
+        other = "utf-8" if source.encoding == "auto" else "auto"
         raise UserError(
             f"{source.place} cannot be read as {encoding} ({error}); set data.encoding to its "
-            "own encoding, as utf-16-le, or to auto."
+            f"own encoding, as utf-16-le, or to {other}."
         ) from None
 
 

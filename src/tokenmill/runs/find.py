@@ -244,12 +244,14 @@ class Revision:
 
         self.root = root
         self.rev = rev
+        whole = root.resolve()
+        if any((folder / ".git").exists() for folder in (whole, *whole.parents)):
+            git.refuse_unreadable(root)
         git.experiments(root)  # DVC resolves no revision beside a ref that it cannot read
         if not (root / ".dvc").is_dir() or not git.references(root):
             raise UserError(
                 f"{root.resolve()} is no DVC project with commits in git; other revisions need one."
             )
-        git.refuse_unreadable(root)
         try:
             if not rev:  # DVC would take the work tree
                 raise SCMError("no name")

@@ -317,7 +317,7 @@ class RuntimeParams(PlacementParams, DeviceParams, extra="ignore"):
     parallel: Literal["ddp", "fsdp"]
     """How several processes hold the model. `ddp`: each holds all of it. `fsdp`: each holds its
     part of the weights, the gradient and the optimizer's state, for models too large for one device
-    (with `adamw` only)."""
+    (with `adamw` only, also where one process trains)."""
 
     micro_batch_size: AutoOrCount
     """The most sequences that go through the model at the same time on each device. The gradients
