@@ -4,7 +4,7 @@ metrics and tables for DVC."""
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +14,7 @@ from tokenmill.core.files import write_text
 from tokenmill.display import Progress
 from tokenmill.formats.metrics import CleanReport
 from tokenmill.formats.records import csv_line, rounded
-from tokenmill.formats.token_file import SPLITS, SourceRun, TokenMetadata, read_metadata
+from tokenmill.formats.token_file import SourceRun, Split, TokenMetadata, read_metadata
 from tokenmill.formats.token_row import open_tokens, read_blocks
 from tokenmill.formats.tokenizer import TextTokenizer, token_bytes
 from tokenmill.reports.page import token_text
@@ -29,7 +29,7 @@ FREQUENT = 30
 
 @dataclass(frozen=True)
 class TokenCounts:
-    """The counts of both splits together."""
+    """The counts of a split, or of both together."""
 
     by_id: np.ndarray
     """The occurrences of each token, end-of-text included; int64, one per id."""
@@ -37,6 +37,11 @@ class TokenCounts:
     """The number of runs of bytes without ASCII white space, as `bytes.split` finds them."""
     lengths: Mapping[int, int]
     """The number of documents of each length in tokens, not counting end-of-text."""
+
+    def __add__(self, other: "TokenCounts") -> "TokenCounts":
+        """The counts of two splits together."""
+        lengths = Counter(self.lengths) + Counter(other.lengths)
+        return TokenCounts(self.by_id + other.by_id, self.words + other.words, lengths)
 
 
 def count_tokens(
@@ -83,24 +88,22 @@ def read_stats(folder: Path, tokenizer: TextTokenizer, clean: CleanReport) -> "D
             f"than the present one ({tokenizer.sha256[:12]}); run `dvc repro unpack`."
         )
     vocabulary = token_bytes(tokenizer)
-    documents = metadata.train.documents + metadata.val.documents
-    is_divided = documents > clean.documents.kept
-    measured = metadata.train.documents if is_divided else documents
-    with Progress("data report", metadata.train.file_bytes + metadata.val.file_bytes) as progress:
-        blocks = _blocks(folder, progress)
-        counts = count_tokens(blocks, vocabulary, tokenizer.eot_id, measured=measured)
-    validation = np.zeros(len(vocabulary), dtype=np.int64)
-    for ids in read_blocks(open_tokens(folder, "val")):
-        validation += np.bincount(ids, minlength=len(vocabulary))
-    return DataStats(clean, counts, validation, metadata, vocabulary, is_divided)
+    train, val = metadata.train, metadata.val
+    is_divided = train.documents + val.documents > clean.documents.kept
+    with Progress("data report", train.file_bytes + val.file_bytes) as progress:
+        count = partial(count_tokens, vocabulary=vocabulary, eot_id=tokenizer.eot_id)
+        of_train = count(_blocks(folder, "train", progress), measured=train.documents)
+        of_val = count(
+            _blocks(folder, "val", progress), measured=0 if is_divided else val.documents
+        )
+    return DataStats(clean, of_train + of_val, of_val.by_id, metadata, vocabulary, is_divided)
 
 
-def _blocks(folder: Path, progress: Progress) -> Iterator[np.ndarray]:
-    """The ids of both splits, of which each ends with end-of-text."""
-    for split in SPLITS:
-        for ids in read_blocks(open_tokens(folder, split)):
-            yield ids
-            progress.advance(ids.nbytes)
+def _blocks(folder: Path, split: Split, progress: Progress) -> Iterator[np.ndarray]:
+    """The ids of a split."""
+    for ids in read_blocks(open_tokens(folder, split)):
+        yield ids
+        progress.advance(ids.nbytes)
 
 
 @dataclass(frozen=True)

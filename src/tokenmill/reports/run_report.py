@@ -48,16 +48,16 @@ class Change:
 
 def change(questions: Sequence[Question], before: EpochResult, after: EpochResult) -> Change:
     """Compare two epochs that answered the same `questions`."""
-    pairs = list(enumerate(zip(before.answers, after.answers, strict=True)))
+    pairs = list(zip(before.answers, after.answers, strict=True))
     difference = after.val_loss - before.val_loss
     return Change(
         val_loss=difference,
         relative=difference / before.val_loss if before.val_loss else 0.0,
-        gained=[number for number, (old, new) in pairs if new.found and not old.found],
-        lost=[number for number, (old, new) in pairs if old.found and not new.found],
+        gained=[number for number, (old, new) in enumerate(pairs) if new.found and not old.found],
+        lost=[number for number, (old, new) in enumerate(pairs) if old.found and not new.found],
         answers=sum(
             question.in_order(old)[0] != question.in_order(new)[0]
-            for question, (_, (old, new)) in zip(questions, pairs, strict=True)
+            for question, (old, new) in zip(questions, pairs, strict=True)
         ),
     )
 
