@@ -13,7 +13,6 @@ from tokenmill.formats.token_file import (
     Part,
     SourceRun,
     Split,
-    check_tokenizer,
     packed_dtype,
     read_metadata,
     too_short,
@@ -110,6 +109,7 @@ def test_a_sequence_takes_a_token_more_than_its_context() -> None:
 
 
 def test_tokens_of_another_tokenizer_are_refused(tokens: Path) -> None:
-    check_tokenizer(tokens, Path("tokenizer.json"), read_metadata(tokens).tokenizer_sha256)
-    with pytest.raises(UserError, match="did not make the tokens"):
-        check_tokenizer(tokens, Path("tokenizer.json"), "f" * 64)
+    metadata = read_metadata(tokens)
+    metadata.check_tokenizer(metadata.tokenizer_sha256, "tokenizer.json")
+    with pytest.raises(UserError, match=r"another tokenizer than tokenizer\.json"):
+        metadata.check_tokenizer("f" * 64, "tokenizer.json")

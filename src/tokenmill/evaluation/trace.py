@@ -16,7 +16,7 @@ from tokenmill.evaluation.results import Evaluation
 from tokenmill.formats.chat import readable
 from tokenmill.formats.measured import measured_text
 from tokenmill.formats.records import rounded
-from tokenmill.formats.token_file import check_tokenizer
+from tokenmill.formats.token_file import read_metadata
 from tokenmill.formats.token_index import open_index
 from tokenmill.formats.tokenizer import TextTokenizer, read_tokenizer
 from tokenmill.tokens.overlap import Overlap
@@ -160,7 +160,7 @@ class Tracer:
     def open(cls, index: Path, tokens: Path, tokenizer_file: Path, *, min_words: int) -> "Tracer":
         """Open the index, the training text and its tokenizer, which must belong together."""
         tokenizer = read_tokenizer(tokenizer_file)
-        check_tokenizer(tokens, tokenizer_file, tokenizer.sha256)
+        read_metadata(tokens).check_tokenizer(tokenizer.sha256, str(tokenizer_file))
         return cls(Search(open_index(index, tokens), tokenizer), min_words)
 
     @classmethod

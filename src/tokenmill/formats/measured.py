@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from tokenmill.formats.token_file import DTYPE, Split, check_tokenizer, read_metadata
+from tokenmill.formats.token_file import DTYPE, Split, read_metadata
 from tokenmill.formats.token_row import document_ends, open_tokens
 
 
@@ -49,7 +49,7 @@ def measured_text(
     from tokenmill.formats.tokenizer import read_tokenizer, token_lengths  # noqa: PLC0415
 
     tokenizer = read_tokenizer(tokenizer_file)
-    check_tokenizer(tokens, tokenizer_file, tokenizer.sha256)
+    metadata.check_tokenizer(tokenizer.sha256, str(tokenizer_file))
     ends = document_ends(ids, metadata.eot_id)
     chosen = evenly_spread(len(ends), math.ceil(len(ends) * at_most / whole.bytes))
     begins = np.concatenate([[0], ends])

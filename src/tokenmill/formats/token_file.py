@@ -189,6 +189,15 @@ class TokenMetadata(Section):
         found = (run for shard in self.shards for run in shard.part(split).sources)
         return [_sum(list(runs)) for _, runs in itertools.groupby(found, lambda run: run.source)]
 
+    def check_tokenizer(self, sha256: str, source: str) -> None:
+        """Refuse a tokenizer other than the one that made the tokens. Error messages call it
+        `source`."""
+        if sha256 != self.tokenizer_sha256:
+            raise UserError(
+                f"the tokens were made with another tokenizer than {source}; "
+                "`dvc repro tokenize unpack` makes them again."
+            )
+
 
 def _sum(runs: Sequence[SourceRun]) -> SourceRun:
     """The sum of runs of one source."""
@@ -269,18 +278,3 @@ def write_metadata(folder: Path, metadata: Section) -> None:
 def read_metadata(folder: Path) -> TokenMetadata:
     """Read metadata.json."""
     return read_record(folder / METADATA_FILE, TokenMetadata)
-
-
-def check_tokenizer(folder: Path, tokenizer_file: Path, sha256: str) -> None:
-    """Refuse a tokenizer other than the one that made the tokens in `folder`.
-
-    Args:
-        folder: what `unpack` wrote, `data/tokens`.
-        tokenizer_file: the tokenizer, for the error message.
-        sha256: the hash of the tokenizer.
-    """
-    if read_metadata(folder).tokenizer_sha256 != sha256:
-        raise UserError(
-            f"{tokenizer_file} did not make the tokens in {folder}; `dvc repro tokenize unpack` "
-            "makes them again."
-        )

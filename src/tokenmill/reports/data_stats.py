@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from tokenmill.core.errors import UserError
+from tokenmill.core import paths
 from tokenmill.core.files import write_text
 from tokenmill.display import Progress
 from tokenmill.formats.metrics import CleanReport
@@ -82,11 +82,7 @@ def read_stats(folder: Path, tokenizer: TextTokenizer, clean: CleanReport) -> "D
         UserError: the files do not match their metadata, or another tokenizer made them.
     """
     metadata = read_metadata(folder)
-    if metadata.tokenizer_sha256 != tokenizer.sha256:
-        raise UserError(
-            f"{folder} was made by another tokenizer (sha256 {metadata.tokenizer_sha256[:12]}) "
-            f"than the present one ({tokenizer.sha256[:12]}); run `dvc repro unpack`."
-        )
+    metadata.check_tokenizer(tokenizer.sha256, str(paths.TOKENIZER))
     vocabulary = token_bytes(tokenizer)
     train, val = metadata.train, metadata.val
     is_divided = train.documents + val.documents > clean.documents.kept

@@ -16,7 +16,7 @@ from tokenmill.display import Progress
 from tokenmill.executor import ThreadExecutor
 from tokenmill.formats import shards
 from tokenmill.formats.store import ShardFile
-from tokenmill.formats.token_file import check_tokenizer, read_metadata, write_metadata
+from tokenmill.formats.token_file import read_metadata, write_metadata
 from tokenmill.formats.token_index import (
     DOCUMENT_DTYPE,
     DOCUMENTS_FILE,
@@ -68,7 +68,7 @@ def build_index(
     metadata = read_metadata(tokens)
     ids = open_tokens(tokens, "train")
     tokenizer = read_tokenizer(tokenizer_file)
-    check_tokenizer(tokens, tokenizer_file, tokenizer.sha256)
+    metadata.check_tokenizer(tokenizer.sha256, str(tokenizer_file))
     text = _TrainingText(ids, Words.of(tokenizer), width=2 if metadata.vocab_size <= 1 << 16 else 4)
     part_tokens = PART_BYTES // text.width
     is_short = len(ids) <= max_tokens

@@ -113,11 +113,7 @@ def _check_start(folder: Path, config: ModelConfig, tokens: TokenMetadata) -> st
     for path in (folder / WEIGHTS, file):
         if not path.exists():
             raise UserError(f"{path} is missing; `dvc pull {folder}` fetches it.")
-    if sha256_of(file) != tokens.tokenizer_sha256:
-        raise UserError(
-            f"the tokens were made with another tokenizer than {file}; `dvc repro` encodes them "
-            "again."
-        )
+    tokens.check_tokenizer(sha256_of(file), str(file))
     return sha256_of(folder / WEIGHTS)
 
 
