@@ -78,6 +78,15 @@ def test_threads_sleep_early_only_where_cores_are_wanted(
     assert environment.get("GOMP_SPINCOUNT") == said
 
 
+def test_a_system_that_binds_no_process_to_cores_is_left_alone(monkeypatch: pytest.MonkeyPatch):
+    """As macOS and Windows, where Python lacks the function."""
+    for name in ("GOMP_SPINCOUNT", "OMP_NUM_THREADS"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.delattr(os, "sched_getaffinity")
+    process.set_wait_policy()
+    assert "GOMP_SPINCOUNT" not in os.environ
+
+
 @pytest.mark.skipif(sys.platform != "linux", reason="only there can PyTorch's segments grow")
 @pytest.mark.parametrize("name", ["PYTORCH_ALLOC_CONF", "_RJEM_MALLOC_CONF"])
 def test_allocators_give_back_unless_the_user_says_otherwise(

@@ -51,8 +51,9 @@ def set_wait_policy() -> None:
     has the figures.
     """
     # On systems other than Linux, which do not have GNU's OpenMP either
-    with contextlib.suppress(OSError, ValueError, IndexError):
-        free_cores = (os.cpu_count() or 1) - _own_threads()
+    with contextlib.suppress(OSError, ValueError, IndexError, AttributeError):
+        own_threads = int(os.environ.get("OMP_NUM_THREADS") or len(os.sched_getaffinity(0)))
+        free_cores = (os.cpu_count() or 1) - own_threads
         if all(_running_elsewhere() >= free_cores + 0.5 for _ in range(TRIES)):
             os.environ.setdefault("GOMP_SPINCOUNT", str(SPIN_COUNT))
 
@@ -102,11 +103,6 @@ def _running_elsewhere() -> float:
         time.sleep(PAUSE)
         running += int(LOAD.read_text().split()[3].split("/")[0]) - 1
     return running / SAMPLES
-
-
-def _own_threads() -> int:
-    """The number of threads that OpenMP will start in this process."""
-    return int(os.environ.get("OMP_NUM_THREADS") or len(os.sched_getaffinity(0)))
 
 
 def end_with_dvc() -> None:
