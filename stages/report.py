@@ -11,14 +11,7 @@ from tokenmill.core import paths
 from tokenmill.core.errors import UserError
 from tokenmill.core.files import write_text
 from tokenmill.core.params import PARAMS_FILE
-from tokenmill.costs import (
-    CostRow,
-    TimingRow,
-    epoch_costs,
-    find_times,
-    publish_times,
-    read_timing,
-)
+from tokenmill.costs import CostRow, TimingRow, epoch_costs, find_times, publish_times, read_timing
 from tokenmill.display import say
 from tokenmill.evaluation.benchmark_results import BenchmarksFile
 from tokenmill.evaluation.document_losses import GROUPS, GroupLoss, loss_by

@@ -17,13 +17,7 @@ from typing import NamedTuple, TypeAlias, TypeVar
 
 import polars as pl
 
-from tokenmill.data.encoding import (
-    has_plain_lines,
-    mark_bytes,
-    read_utf8,
-    utf8,
-    without_damage,
-)
+from tokenmill.data.encoding import has_plain_lines, mark_bytes, read_utf8, utf8, without_damage
 from tokenmill.data.params import CleanParams
 from tokenmill.data.readers import FORMATS, Rows, Table, cut_parquet, texts
 from tokenmill.data.report import Tally

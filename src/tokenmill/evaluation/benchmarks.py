@@ -36,11 +36,7 @@ from tokenmill.evaluation.benchmark_results import (
 from tokenmill.evaluation.trace import Tracer
 from tokenmill.formats.measured import evenly_spread
 from tokenmill.formats.tokenizer import TextTokenizer, read_tokenizer
-from tokenmill.model.device import (
-    Compute,
-    DeviceName,
-    prepare_to_measure,
-)
+from tokenmill.model.device import Compute, DeviceName, prepare_to_measure
 from tokenmill.model.gpt import GPT
 from tokenmill.model.huggingface import load_model
 from tokenmill.model.manifest import read_manifest

@@ -28,10 +28,7 @@ from tokenmill.formats.chat import Document, readable
 from tokenmill.formats.measured import MeasuredText, measured_text
 from tokenmill.formats.token_file import Split, read_metadata
 from tokenmill.formats.tokenizer import TextTokenizer, read_tokenizer
-from tokenmill.model.device import (
-    Compute,
-    prepare_to_measure,
-)
+from tokenmill.model.device import Compute, prepare_to_measure
 from tokenmill.model.gpt import GPT
 from tokenmill.model.huggingface import load_model
 from tokenmill.model.manifest import Manifest, read_manifest

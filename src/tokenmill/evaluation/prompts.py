@@ -22,14 +22,7 @@ from tokenmill.core.params import DeviceParams, Mode, ModeParams, RawPlace, Sect
 from tokenmill.core.paths import PROMPTS_FILE
 from tokenmill.display import shortened
 from tokenmill.evaluation.results import Mark, Question
-from tokenmill.formats.chat import (
-    START,
-    TURN_END,
-    Document,
-    chat_prompt,
-    plain,
-    readable,
-)
+from tokenmill.formats.chat import START, TURN_END, Document, chat_prompt, plain, readable
 from tokenmill.formats.raw_text import Objects, Raw, open_file, raw_text, version_of
 from tokenmill.formats.token_row import document_ends, open_tokens
 from tokenmill.formats.tokenizer import TextTokenizer, token_bytes

@@ -15,12 +15,7 @@ from torch import Tensor
 from tokenmill.core.errors import UserError
 from tokenmill.formats.token_blocks import CompressedTokens
 from tokenmill.model.config import ModelConfig
-from tokenmill.model.device import (
-    Compute,
-    choose_compute,
-    configure_process,
-    is_out_of_memory,
-)
+from tokenmill.model.device import Compute, choose_compute, configure_process, is_out_of_memory
 from tokenmill.model.gpt import build
 from tokenmill.model.sequences import sequences_anywhere
 from tokenmill.training.compile import (

@@ -5,12 +5,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from tokenmill.formats.metrics import (
-    CleanReport,
-    Example,
-    TokenizerMetrics,
-    TokensMetrics,
-)
+from tokenmill.formats.metrics import CleanReport, Example, TokenizerMetrics, TokensMetrics
 from tokenmill.reports.charts import Chart, Series, bar_chart, line_chart
 from tokenmill.reports.data_stats import RARE, DataStats
 from tokenmill.reports.page import THIN, flat, integer, percent, render, significant

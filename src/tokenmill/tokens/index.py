@@ -29,12 +29,7 @@ from tokenmill.formats.token_index import (
 )
 from tokenmill.formats.token_row import Tokens, document_ends, open_tokens
 from tokenmill.formats.tokenizer import read_tokenizer
-from tokenmill.tokens.corpus import (
-    SplitRule,
-    choose_split,
-    runs,
-    split_documents,
-)
+from tokenmill.tokens.corpus import SplitRule, choose_split, runs, split_documents
 from tokenmill.tokens.params import TokenizeParams
 from tokenmill.tokens.words import Words
 

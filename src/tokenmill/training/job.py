@@ -16,14 +16,7 @@ from tokenmill.model.config import ModelConfig, ModelParams
 from tokenmill.model.device import Compute
 from tokenmill.model.gpt import GPT, build, parameter_count
 from tokenmill.model.huggingface import load_weights
-from tokenmill.model.manifest import (
-    CONFIG,
-    FORMAT,
-    WEIGHTS,
-    Manifest,
-    TrainedWith,
-    read_config,
-)
+from tokenmill.model.manifest import CONFIG, FORMAT, WEIGHTS, Manifest, TrainedWith, read_config
 from tokenmill.model.sequences import Sequences, WholeText, place_tokens, sequences_anywhere
 from tokenmill.training.checkpoint import fingerprint
 from tokenmill.training.distributed import Group
