@@ -45,14 +45,21 @@ SEQUENCES_IN_MESSAGE = 8
 
 
 @dataclass(frozen=True)
-class Training:
+class Setup:
+    """How a run computes, decided by its parameters, the device and the processes."""
+
+    runtime: RuntimeParams
+    group: Group
+    compute: Compute
+    compilation: Compilation
+    data: Data
+
+
+@dataclass(frozen=True, kw_only=True)
+class Training(Setup):
     """Everything that a training has opened, and its state."""
 
     work: Workload
-    runtime: RuntimeParams
-    compute: Compute
-    group: Group
-    data: Data
     model: GPT
     """The model that holds the weights."""
     forward: GPT
@@ -60,7 +67,6 @@ class Training:
     compiled if the run is."""
     optimizer: Optimizer
     micro_batch: MicroBatch
-    compilation: Compilation
     state: RunState
     store: CheckpointStore
     saver: AsyncCheckpointer

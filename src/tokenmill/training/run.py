@@ -29,10 +29,10 @@ from tokenmill.training.checkpoint import (
 from tokenmill.training.compile import Compilation, choose_compilation
 from tokenmill.training.distributed import Group, process_group
 from tokenmill.training.history import EpochRow, RunState, StepRow, train_metrics
-from tokenmill.training.job import Data, Job
+from tokenmill.training.job import Job
 from tokenmill.training.launch import Interrupt
 from tokenmill.training.live import LiveFiles
-from tokenmill.training.loop import Training, train
+from tokenmill.training.loop import Setup, Training, train
 from tokenmill.training.memory import FittingMicroBatch
 from tokenmill.training.mirror import Mirror, mirrored
 from tokenmill.training.optimizer import Optimizer
@@ -68,17 +68,6 @@ class Outcome:
         write_rows(folder / STEPS.name, StepRow, self.state.steps)
         numbers = train_metrics(epochs[-1], parameters=self.manifest.parameters)
         write_json(folder / TRAIN_METRICS.name, numbers | more)
-
-
-@dataclass(frozen=True)
-class Setup:
-    """How a run computes, decided by its parameters, the device and the processes."""
-
-    runtime: RuntimeParams
-    group: Group
-    compute: Compute
-    compilation: Compilation
-    data: Data
 
 
 def run_job(
@@ -203,16 +192,12 @@ def open_training(
     model, forward, optimizer, state = load_training(job, setup, checkpoint, micro_batch)
     live.start(state, work, fingerprint=store.folder.name, plan=plan, cost=runtime.cost)
     return Training(
+        **vars(setup),
         work=work,
-        runtime=runtime,
-        compute=setup.compute,
-        group=group,
-        data=setup.data,
         model=model,
         forward=forward,
         optimizer=optimizer,
         micro_batch=micro_batch,
-        compilation=setup.compilation,
         state=state,
         store=store,
         saver=AsyncCheckpointer(
