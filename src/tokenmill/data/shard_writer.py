@@ -54,7 +54,10 @@ def write_shards(
         return executor.start(write, shard_file(folder, number), chosen, *tables)
 
     starting = map(start, itertools.count(), _divided(documents, executor))
-    few = executor.in_order(starting, lambda: _shards_at_once(executor))
+    # As many shards as the text of all tasks under way has, and one more
+    few = executor.in_order(
+        starting, lambda: executor.limit() * executor.task_bytes // SHARD_BYTES + 1
+    )
     stored: list[StoredShard] = []
     with contextlib.closing(few) as started:
         for number, (task,) in enumerate(started):
@@ -66,11 +69,6 @@ def write_shards(
             tally.merge(counts)
     if store:
         write_manifest(folder, Manifest(store=store, shards=stored))
-
-
-def _shards_at_once(executor: Executor) -> int:
-    """As many shards as the text of all tasks under way has, and one more."""
-    return executor.limit() * executor.task_bytes // SHARD_BYTES + 1
 
 
 def _divided(

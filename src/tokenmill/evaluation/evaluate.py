@@ -25,7 +25,7 @@ from tokenmill.evaluation.prompts import (
 from tokenmill.evaluation.results import Answer, EpochResult, Evaluation, Question
 from tokenmill.evaluation.sampling import Sampling
 from tokenmill.formats.chat import Document, readable
-from tokenmill.formats.measured import MeasuredText, measured_text
+from tokenmill.formats.measured import measured_text
 from tokenmill.formats.token_file import Split, read_metadata
 from tokenmill.formats.tokenizer import TextTokenizer, read_tokenizer
 from tokenmill.model.device import Compute, prepare_to_measure
@@ -71,7 +71,9 @@ def evaluate(
     sections: EvaluateSections,
 ) -> tuple[Evaluation, MeasuredDocuments]:
     """Measure every epoch in the folder `models`. Model, tokenizer and tokens must belong together,
-    and `clean.mode` be the one by which their text was cleaned.
+    and `clean.mode` be the one by which their text was cleaned. The losses are those on the
+    measured validation text, and on about as many bytes, but at most twice as many tokens, of the
+    training text.
 
     Returns:
         The results, and the validation documents with the loss of each at each epoch.
@@ -83,10 +85,9 @@ def evaluate(
     manifest.check_tokenizer(tokenizer.sha256, str(tokenizer_file))
     compute = prepare_to_measure(sections.runtime.device, manifest.train.precision)
     val = measured_text(tokens, "val", tokenizer_file, at_most=manifest.train.validation_bytes)
-    texts: dict[Split, np.ndarray] = {
-        "train": _training_text(tokens, tokenizer_file, val),
-        "val": val.ids,
-    }
+    train = measured_text(tokens, "train", tokenizer_file, at_most=val.bytes)
+    # A document may be a book of any length
+    texts: dict[Split, np.ndarray] = {"train": train.ids[: 2 * len(val.ids)], "val": val.ids}
     context_length = manifest.model.context_length
     prompts = chosen_prompts(sections, tokens, tokenizer, context_length=context_length)
     documents = MeasuredDocuments(val, tokenizer, metadata.sources("val"))
@@ -125,14 +126,6 @@ def _result(
         bits_per_byte=bits_per_byte(val_loss, tokens=len(losses["val"]), text_bytes=val_bytes),
         answers=answers,
     )
-
-
-def _training_text(tokens: Path, tokenizer_file: Path, val: MeasuredText) -> np.ndarray:
-    """The ids of the training text on which losses are measured: documents of about as many bytes
-    as those of the validation text. A document may be a book of any length, so at most twice as
-    many tokens count."""
-    train = measured_text(tokens, "train", tokenizer_file, at_most=val.bytes)
-    return train.ids[: 2 * len(val.ids)]
 
 
 def _losses(model: GPT, ids: np.ndarray, manifest: Manifest, compute: Compute) -> np.ndarray:

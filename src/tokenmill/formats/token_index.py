@@ -10,10 +10,11 @@ Beside the arrays there are the first token of each document, and the source of 
 holds no clock, host or path: the same tokens give the same files.
 """
 
+import bisect
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from operator import attrgetter
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -127,12 +128,8 @@ class TokenIndex:
 
     def source_of(self, document: int) -> str:
         """The file from which a document comes, relative to `data.raw`."""
-        number = np.searchsorted(self._first_documents, document, side="right") - 1
-        return self.metadata.sources[number].name
-
-    @cached_property
-    def _first_documents(self) -> np.ndarray:
-        return np.array([source.first_document for source in self.metadata.sources])
+        sources = self.metadata.sources
+        return sources[bisect.bisect(sources, document, key=attrgetter("first_document")) - 1].name
 
 
 def read_index_metadata(folder: Path) -> IndexMetadata:

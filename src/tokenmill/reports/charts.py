@@ -146,7 +146,7 @@ def bar_chart(
     """
     group = 100 / len(labels)
     width = 0.84 * group / len(series)
-    heights = _enclosing(0, max(value for one in series for value in one.values) or 1, Y_TICKS)
+    heights = _enclosing(0, max(value for one in series for value in one.values) or 1)
     y_axis = Axis(heights[0], heights[-1])
     places = [
         [
@@ -297,7 +297,7 @@ def _heights(values: Sequence[float], *, log: bool) -> list[float]:
     """Ticks of a y axis, which begins and ends at one."""
     low, high = min(values), max(values)
     if not log:
-        return _enclosing(low, high, Y_TICKS)
+        return _enclosing(low, high)
     if high / low > WIDE:
         return _powers(low, high)
     first = math.floor(math.log10(low)) - 1  # a logarithm rounds
@@ -305,7 +305,7 @@ def _heights(values: Sequence[float], *, log: bool) -> list[float]:
     ladder = [factor * 10.0**power for power in range(first, last) for factor in LADDER]
     below = max(i for i, tick in enumerate(ladder) if tick <= low)
     above = max(below + 1, min(i for i, tick in enumerate(ladder) if tick >= high))
-    linear = _enclosing(low, high, Y_TICKS)
+    linear = _enclosing(low, high)
     is_small = above - below < len(LADDER) + 1
     return linear if is_small and linear[0] > 0 else ladder[below : above + 1]
 
@@ -318,12 +318,12 @@ def _powers(low: float, high: float) -> list[float]:
     return [10.0**power for power in range(first, last + every, every)]
 
 
-def _enclosing(low: float, high: float, count: int) -> list[float]:
-    """About `count` round numbers, of which the first is at most `low` and the last at least
+def _enclosing(low: float, high: float) -> list[float]:
+    """About Y_TICKS round numbers, of which the first is at most `low` and the last at least
     `high`. Around a single value, to rounding, they are those from 0 to twice this value."""
     if high - low <= EQUAL * max(abs(low), abs(high)):
         low, high = sorted((0.0, 2 * high or 1.0))
-    step = _step(low, high, count)
+    step = _step(low, high, Y_TICKS)
     first = math.floor(low / step + 1e-9)
     last = math.ceil(high / step - 1e-9)
     return [number * step for number in range(first, last + 1)]

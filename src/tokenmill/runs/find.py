@@ -278,14 +278,11 @@ class Revision:
         return self.rev if self.rev.startswith(sha) else f"{self.rev} ({sha})"
 
     @property
-    def _is_experiment(self) -> bool:
-        """Whether DVC alone knows the name."""
-        return git.ask(self.root, "rev-parse", "--verify", "--quiet", self.rev) is None
-
-    @property
     def take(self) -> str:
         """The command that brings the parameters of the revision into the work tree."""
-        return f"{'dvc exp apply' if self._is_experiment else 'git checkout'} {self.rev}"
+        # DVC alone knows the name of an experiment
+        is_known = git.ask(self.root, "rev-parse", "--verify", "--quiet", self.rev) is not None
+        return f"{'git checkout' if is_known else 'dvc exp apply'} {self.rev}"
 
     @property
     def again(self) -> str:

@@ -115,11 +115,12 @@ class FittingMicroBatch(MicroBatch):
                 of the step.
             Exception: the error itself, if it is another one.
         """
-        if not is_out_of_memory(error) or is_recording(self._compute.device):
+        kind = self._compute.device.type
+        # A step within a CUDA graph that is being recorded cannot be done again
+        is_recording = kind == "cuda" and torch.cuda.is_current_stream_capturing()
+        if not is_out_of_memory(error) or is_recording:
             raise error
-        is_fragmented = (
-            self._compute.device.type == "cpu" and self._first >= MAX_SHRINK_ON_CPU * self.sequences
-        )
+        is_fragmented = kind == "cpu" and self._first >= MAX_SHRINK_ON_CPU * self.sequences
         if self.sequences == 1 or self._group.size > 1 or is_fragmented:
             self.give_up()
         self._halve()
@@ -158,11 +159,6 @@ class FittingMicroBatch(MicroBatch):
     def _halve(self) -> None:
         self.sequences = max(1, self.sequences // 2)
         write_json(self._file, {"sequences": self.sequences, "under": self._under})
-
-
-def is_recording(device: torch.device) -> bool:
-    """Whether a CUDA graph is being recorded; a step within it cannot be done again."""
-    return device.type == "cuda" and torch.cuda.is_current_stream_capturing()
 
 
 def _release_freed_memory(device: torch.device) -> None:

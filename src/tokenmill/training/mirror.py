@@ -109,9 +109,6 @@ class Mirror:
         self._is_ending = False
         self._thread = threading.Thread(target=self._work, name="mirror", daemon=True)
 
-    def _is_gone(self) -> bool:
-        return isinstance(self._fs, Mounted) and not Path(self._root).is_dir()
-
     def start(self) -> None:
         """Start to copy, beginning with the newest checkpoint that the store already has."""
         if there := self._store.steps():
@@ -173,7 +170,7 @@ class Mirror:
     def copy(self, step: int) -> None:
         """Copy a checkpoint and the weights of its epochs; then remove from the mirror what the
         store no longer has."""
-        if self._is_gone():
+        if isinstance(self._fs, Mounted) and not Path(self._root).is_dir():
             raise FileNotFoundError("the folder is gone")
         frozen = self._store.folder / ".mirror.tmp"
         remove(frozen)
@@ -275,7 +272,7 @@ class Mirror:
         """
         try:
             offered = list(self._offered())
-            here = self._whole_here()
+            here = self._store.checkpoints(lambda _: None)
             while offered:
                 # Once, and only as far as `choose` looks: the files of each one here are hashed
                 here, looked_at = itertools.tee(here)
@@ -298,9 +295,6 @@ class Mirror:
                 f"the mirror {self._url} cannot be read ({_in_a_line(error)}); training continues "
                 "without it"
             )
-
-    def _whole_here(self) -> Iterator[Checkpoint]:
-        return self._store.checkpoints(lambda _: None)
 
     def _offered(self) -> Iterator[Checkpoint]:
         """The mirror's checkpoints, newest first; only what they say about themselves is here."""

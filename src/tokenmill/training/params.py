@@ -241,11 +241,6 @@ class TrainParams(Section):
             )
 
     @property
-    def ends_by_loss(self) -> bool:
-        """Whether validations may end the run before its last epoch."""
-        return self.early_stopping is not None or self.target_loss is not None
-
-    @property
     def expected_target(self) -> float | None:
         """The target at which validations come where the loss is expected to be there; None if they
         come at an interval, or if there is no target."""

@@ -104,7 +104,7 @@ def _may_have_missed_the_end(state: RunState, then: TrainParams, work: Workload)
     Before a target that is not as low, a run cannot have been at today's.
     """
     now = work.train
-    if not now.ends_by_loss:
+    if now.early_stopping is None and now.target_loss is None:
         return False
     before, after = then.expected_target, now.expected_target
     if after is None:
