@@ -209,7 +209,7 @@ def test_a_line_that_was_cut_off_is_left_out(tmp_path: Path):
     rows = read_timing(tmp_path / "timing.csv")
     assert are_whole(rows), "a table from before it told where its sums begin"
     assert [(row.step, row.tokens_per_second) for row in rows] == [(3, 200), (6, 210)]
-    assert rows[-1].cost == Cost(3.0)
+    assert spent(rows) == Cost(3.0)
     again = Timing(tmp_path, step=9, logged=9, tokens=30, prices=FREE)
     assert again.total == Cost(3.0)
     assert read_timing(tmp_path / "timing.csv") == rows

@@ -25,7 +25,7 @@ from pydantic import Field
 
 from tokenmill.core.errors import UserError
 from tokenmill.core.files import append_text, write_text
-from tokenmill.core.params import Finite, Section
+from tokenmill.core.params import Count, Finite, Number, Section
 from tokenmill.formats.records import csv_line, read_whole_rows, table
 
 TIMING, COSTS = "timing.csv", "costs.csv"
@@ -59,12 +59,12 @@ class TimingRow:
     """A row of timing.csv: the sums up to a step. Those of units and money are of what had a price;
     None where the time since the row before had none."""
 
-    step: Annotated[int, Field(ge=1, lt=1 << 53)]
+    step: Number
     seconds: Amount
     tokens_per_second: Amount
     units: Amount | None
     money: Amount | None
-    after: Annotated[int, Field(ge=0, lt=1 << 53)] = 0
+    after: Count = 0
     """The step behind which the table is whole: 0, unless steps before were made where it was not
     kept."""
     currency: str | None = None
@@ -74,11 +74,6 @@ class TimingRow:
     an epoch may be short."""
     peak_flops: Amount | None = None
     """The operations per second of all devices at their peak; None if they are not known."""
-
-    @property
-    def cost(self) -> "Cost":
-        """The three sums as a cost."""
-        return Cost(self.seconds, self.units, self.money, self.currency)
 
 
 def spent(rows: Sequence[TimingRow], *, after: int = 0) -> "Cost":
@@ -109,7 +104,7 @@ def _priced(rows: Sequence[TimingRow], name: str) -> float:
 class CostRow:
     """A row of costs.csv, for one epoch."""
 
-    epoch: Annotated[int, Field(ge=1, lt=1 << 53)]
+    epoch: Number
     seconds: Amount
     hours: Amount
     units: Amount | None

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from tokenmill.core.errors import UserError
-from tokenmill.core.params import PARAMS_FILE, dotted, read_yaml
+from tokenmill.core.params import PARAMS_FILE, dotted, in_sections, read_yaml
 from tokenmill.formats.raw_text import Objects, Raw, raw_text
 
 PIPELINE = Path("dvc.yaml")
@@ -41,7 +41,7 @@ class Inputs:
         values = dict(dotted(read_yaml(PARAMS_FILE))) if entry else {}
         self._sections: tuple[str, ...] = tuple(entry.get("params", ()))
         self._paths = [_resolved(path, values) for path in entry.get("deps", ())]
-        self._params = self._named(values)
+        self._params = in_sections(values, self._sections)
         self._digests = self._digests_now()
 
     def check_unchanged(self) -> None:
@@ -51,7 +51,8 @@ class Inputs:
             UserError: names each parameter with both values, and each dependency.
         """
         before = self._params
-        now = self._named(dict(dotted(read_yaml(PARAMS_FILE)))) if self._sections else {}
+        values = dict(dotted(read_yaml(PARAMS_FILE))) if self._sections else {}
+        now = in_sections(values, self._sections)
         changes = [
             f"{name} ({before.get(name)!r} at the start, {now.get(name)!r} now)"
             for name in sorted(before.keys() | now.keys())
@@ -65,14 +66,6 @@ class Inputs:
                 "before, so nothing is recorded. `dvc repro` runs it as things are now; with the "
                 "old values back, training continues from its last checkpoint."
             )
-
-    def _named(self, values: Mapping[str, Any]) -> dict[str, Any]:
-        """The parameters that the stage names, or whose section it names."""
-        return {
-            name: value
-            for name, value in values.items()
-            if any(name == section or name.startswith(f"{section}.") for section in self._sections)
-        }
 
     def _digests_now(self) -> dict[str, str]:
         return {path: _digest(raw_text(path)) for path in self._paths}

@@ -11,9 +11,8 @@ import functools
 import os
 import re
 import time
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 from tokenmill import git
 from tokenmill.core.errors import UserError
@@ -23,6 +22,7 @@ from tokenmill.core.params import (
     ParamsError,
     Section,
     dotted,
+    in_sections,
     parse_yaml,
     read_yaml,
     validate,
@@ -132,7 +132,7 @@ def way_back(refused: Sequence[str], path: Path) -> str:
     except UserError:
         return ""
     changed = [name for name in now | then if repr(now.get(name)) != repr(then.get(name))]
-    tried = [name for name in changed if any(f"{name}.".startswith(f"{one}.") for one in refused)]
+    tried = [name for name in in_sections(now | then, refused) if name in changed]
     if not tried or not now.keys() >= set(tried) <= then.keys():
         return ""
     is_alone = len(changed) == len(tried) == _changed_lines(path)
@@ -190,16 +190,10 @@ def _lock_of_tokens(params: AllParams, root: Path) -> Lock | None:
         os.path.realpath(root / path) in lock.read_paths(stage, root)
         for stage, path in read.items()
     ) and all(
-        lock.of(stage).values == _in_sections(values, names)
+        lock.of(stage).values == in_sections(values, names)
         for stage, names in BEFORE_TRAINING.items()
     )
     return lock if is_of_these else None
-
-
-def _in_sections(values: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any]:
-    """The values whose dotted names are among these, or are of these sections."""
-    sections = tuple(f"{name}." for name in names)
-    return {name: value for name, value in values.items() if f"{name}.".startswith(sections)}
 
 
 def refuse_for_stages(params: AllParams) -> None:

@@ -17,7 +17,7 @@ def test_a_stopped_session_is_paid_to_its_end(here: Path, tokens: Path):
     (checkpoint,) = here.glob(".resume/*/step-*")
     (row,) = read_timing(checkpoint.parent / TIMING)
     assert f"step-{row.step:09d}" == checkpoint.name
-    assert row.cost.seconds > 0
+    assert row.seconds > 0
 
 
 def test_training_writes_what_each_epoch_costs(here: Path, tokens: Path):

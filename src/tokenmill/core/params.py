@@ -49,6 +49,12 @@ LARGEST_NUMBER = 10**15
 Epochs = Annotated[int, Field(ge=1, le=1_000_000)]
 """A number of epochs; the weights of each are kept."""
 
+Count = Annotated[int, Field(ge=0, lt=1 << 53)]
+"""A number of things, which a float holds exactly."""
+
+Number = Annotated[Count, Field(ge=1)]
+"""The number of an epoch or a step; both count from 1."""
+
 LARGEST_MEASURED = 1e100
 """The largest measured number. Nothing in float32 comes near it, and of such numbers sums, products
 and the ticks of an axis are finite."""
@@ -310,6 +316,12 @@ def dotted(content: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, 
             yield from dotted(value, f"{before}{key}.")
         else:
             yield f"{before}{key}", value
+
+
+def in_sections(values: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any]:
+    """The values by dotted names that are among `names`, or are of a section among them."""
+    sections = tuple(f"{name}." for name in names)
+    return {name: value for name, value in values.items() if f"{name}.".startswith(sections)}
 
 
 def yaml_value(text: str, name: object) -> Any:

@@ -2,12 +2,10 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias
-
-from pydantic import Field
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from tokenmill.core import paths
-from tokenmill.core.params import Finite
+from tokenmill.core.params import Count, Finite
 from tokenmill.formats.records import read_rows
 
 if TYPE_CHECKING:
@@ -17,8 +15,6 @@ GROUPS: tuple["Group", ...] = ("source", "language")
 
 Group: TypeAlias = Literal["source", "language"]
 """What documents are grouped by."""
-
-Count = Annotated[int, Field(ge=0, lt=1 << 53)]
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from tokenmill.core.params import Finite
+from tokenmill.core.params import Count, Finite, Number
 from tokenmill.formats.records import rounded
 from tokenmill.formats.token_file import Sha256
 from tokenmill.model.manifest import EPOCH_ADAPTER, WEIGHTS, TrainedWith
@@ -26,9 +26,6 @@ SECOND_GROWTH = 1.5
 MOST_GROWTH = 2.0
 """The step of the next validation of such a run, relative to the last one."""
 
-Count = Annotated[int, Field(ge=0, lt=1 << 53)]
-Number = Annotated[Count, Field(ge=1)]
-"""The number of an epoch or a step; both count from 1."""
 EpochsDone = Annotated[Finite, Field(gt=0)]
 """The number of epochs done, as a fraction."""
 

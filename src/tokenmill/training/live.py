@@ -22,12 +22,12 @@ import psutil
 from pydantic import Field
 
 from tokenmill.core.files import remove, write_json, write_text
-from tokenmill.core.params import Section
+from tokenmill.core.params import Count, Section
 from tokenmill.core.paths import main_root
 from tokenmill.costs import Amount, CostParams
 from tokenmill.formats.records import append_rows, read_record, read_whole_rows, write_rows
 from tokenmill.formats.token_file import Sha256
-from tokenmill.training.history import Count, RunState, StepRow, ValidationRow
+from tokenmill.training.history import RunState, StepRow, ValidationRow
 from tokenmill.training.schedule import Workload
 
 LIVE_RUN = "run.json"
