@@ -158,26 +158,20 @@ def _record(plan: "Plan", utilisation: float) -> dict[str, Any]:
 
 def _print_facts(plan: "Plan") -> None:
     from tokenmill.formats.mixture import seen_in_words
+    from tokenmill.model.gpt import model_in_words
 
     work = plan.work
-    config = plan.work.config
     train = plan.work.train
-    shape = (
-        f"{counted(config.n_layer, 'layer')}, {counted(config.n_head, 'head')}, "
-        f"{config.n_embd} wide, "
-        f"context {config.context_length}"
-    )
     operations = work.tokens_per_epoch * train.epochs * plan.flops_per_token
     update = (
         f", and {plan.optimizer_share:.0%} more for {train.optimizer}"
         if plan.optimizer_share > 0.005
         else ""
     )
-    model = f"{config.architecture}, {plan.parameters:,} parameters: {shape}"
     epochs = f"{work.steps_per_epoch:,} steps an epoch, {work.steps:,} in all"
     mixture = [("mixture", seen_in_words(work.seen))] if work.seen else []
     rows = [
-        ("model", f"{model}, vocabulary {config.vocab_size:,}"),
+        ("model", model_in_words(work.config)),
         ("text", f"{work.tokens:,} tokens x {counted(train.epochs, 'epoch')}"),
         *([("", OTHER_TOKENS)] if plan.has_other_tokens else []),
         ("", _verdict(plan)),

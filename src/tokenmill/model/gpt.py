@@ -21,6 +21,7 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from tokenmill.model.config import Architecture, LoraParams, ModelConfig
+from tokenmill.words.units import counted
 
 
 class LayerCache:
@@ -246,6 +247,15 @@ def _outline(config: ModelConfig) -> GPT:
 def parameter_count(config: ModelConfig) -> int:
     """The number of trained parameters; allocates nothing."""
     return sum(parameter.numel() for parameter in outline(config).parameters())
+
+
+def model_in_words(config: ModelConfig) -> str:
+    """The architecture, the number of parameters and the sizes, as one line."""
+    return (
+        f"{config.architecture}, {parameter_count(config):,} parameters: "
+        f"{counted(config.n_layer, 'layer')}, {counted(config.n_head, 'head')}, "
+        f"{config.n_embd} wide, context {config.context_length}, vocabulary {config.vocab_size:,}"
+    )
 
 
 def copy_model(model: GPT, transform: Callable[[Tensor], Tensor]) -> GPT:

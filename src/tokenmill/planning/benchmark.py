@@ -14,6 +14,7 @@ from torch import Tensor
 
 from tokenmill.core.errors import UserError
 from tokenmill.formats.token_blocks import CompressedTokens
+from tokenmill.formats.token_file import too_short
 from tokenmill.model.config import ModelConfig
 from tokenmill.model.device import Compute, choose_compute, configure_process, is_out_of_memory
 from tokenmill.model.gpt import build
@@ -79,10 +80,8 @@ class StepBenchmark:
             UserError: the ids do not fill a sequence.
         """
         length = work.config.context_length
-        if len(ids) <= length:
-            raise UserError(
-                f"model.context_length ({length}) is longer than the text; take a shorter one."
-            )
+        if problem := too_short(len(ids), length):
+            raise UserError(problem)
         model = build(work.config, seed=work.train.seed)
         if not group.shards:
             model.to(compute.device)

@@ -123,7 +123,7 @@ def _expecting(run: ComparedRun) -> tuple[tuple[str, str, str], ...]:
 
 
 def _right(found: Sequence[bool]) -> str:
-    """The number of right answers; empty if no prompt has an expected text."""
+    """The number of right answers, or that no prompt has an expected text."""
     return f"{sum(found)} of {len(found)}" if found else "none expected"
 
 

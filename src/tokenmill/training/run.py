@@ -16,7 +16,7 @@ from tokenmill.display import TrainingDisplay
 from tokenmill.formats.mixture import seen_in_words
 from tokenmill.formats.records import write_rows
 from tokenmill.model.device import Compute, choose_compute, choose_device, configure_process
-from tokenmill.model.gpt import GPT
+from tokenmill.model.gpt import GPT, model_in_words
 from tokenmill.model.manifest import Manifest
 from tokenmill.training.async_checkpoint import AsyncCheckpointer
 from tokenmill.training.checkpoint import (
@@ -297,18 +297,13 @@ def write_times(training: Training, times: Path) -> None:
 
 def run_summary(work: Workload, setup: Setup, parameters: int) -> list[tuple[str, str]]:
     """The run as pairs of a name and a fact."""
-    train, model = work.train, work.config
+    train = work.train
     seen = work.tokens_per_epoch * train.epochs
     precision = str(setup.compute.precision).removeprefix("torch.")
-    shape = (
-        f"{counted(model.n_layer, 'layer')}, {counted(model.n_head, 'head')}, "
-        f"{model.n_embd} wide, context {model.context_length}"
-    )
     sequences = f"{train.batch_size} sequences x {train.gradient_accumulation_steps}"
     if work.steps_per_epoch == 1:
         sequences = counted(work.sequences, "sequence")
-    batch = f"{sequences} x {model.context_length} tokens"
-    named = f"{model.architecture}, {parameters:,} parameters: {shape}"
+    batch = f"{sequences} x {work.config.context_length} tokens"
     devices = f"{setup.group.size} x " if setup.group.size > 1 else ""
     steps = (
         f"{counted(work.steps_per_epoch, 'step')} x {counted(train.epochs, 'epoch')} = "
@@ -316,7 +311,7 @@ def run_summary(work: Workload, setup: Setup, parameters: int) -> list[tuple[str
     )
     mixture = [("mixture", seen_in_words(work.seen))] if work.seen else []
     return [
-        ("model", f"{named}, vocabulary {model.vocab_size:,}"),
+        ("model", model_in_words(work.config)),
         ("device", f"{devices}{setup.compute.name}, {precision}, {PLACES[setup.data.place]}"),
         ("compile", str(setup.compilation)),
         ("step", f"{batch} = {work.tokens_per_step:,} tokens"),
