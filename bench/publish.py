@@ -27,8 +27,9 @@ from bench.harness import section
 from bench.program import RowFile, command_line
 from tokenmill.core import paths
 from tokenmill.core.files import sha256_of, write_json, write_text
-from tokenmill.evaluation.results import EpochResult, Evaluation, read_evaluation
+from tokenmill.evaluation.results import EpochResult, Evaluation
 from tokenmill.evaluation.sampling import Sampling
+from tokenmill.formats.records import read_record
 from tokenmill.formats.tokenizer import SPECIAL_TOKENS, read_tokenizer
 from tokenmill.model.config import ModelConfig
 from tokenmill.model.gpt import GPT
@@ -114,7 +115,7 @@ def measure_models(options: argparse.Namespace, file: RowFile) -> None:
 
 def measure_run(options: argparse.Namespace, file: RowFile) -> None:
     """A line for the run of this project, and how many answers of each epoch are the report's."""
-    evaluation = read_evaluation(paths.EVALUATION)
+    evaluation = read_record(paths.EVALUATION, Evaluation)
     models = [load_model(paths.MODEL / f"epoch-{n + 1}") for n in range(len(evaluation.epochs))]
     row = in_chromium(Path(), models[-1], options.weights, tokens=options.tokens)
     row["same"] = same_answers(evaluation, options.weights)

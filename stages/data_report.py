@@ -8,12 +8,8 @@ from tokenmill.core import paths
 from tokenmill.core.files import write_json, write_text
 from tokenmill.core.params import MixtureParams, Section, load
 from tokenmill.display import say
-from tokenmill.formats.metrics import (
-    TokenizerMetrics,
-    TokensMetrics,
-    read_clean_report,
-    read_metrics,
-)
+from tokenmill.formats.metrics import CleanReport, TokenizerMetrics, TokensMetrics, read_metrics
+from tokenmill.formats.records import read_record
 from tokenmill.formats.tokenizer import read_tokenizer
 from tokenmill.reports.data_report import render_data_report
 from tokenmill.reports.data_stats import read_stats, write_tables
@@ -28,9 +24,8 @@ class Params(Section):
 def main() -> None:
     """Write reports/data.html, metrics/data.json and the tables in metrics/data from the clean
     report, the tokenizer and the tokens."""
-    stats = read_stats(
-        paths.TOKENS, read_tokenizer(paths.TOKENIZER), read_clean_report(paths.CLEAN_REPORT)
-    )
+    clean = read_record(paths.CLEAN_REPORT, CleanReport)
+    stats = read_stats(paths.TOKENS, read_tokenizer(paths.TOKENIZER), clean)
     write_json(paths.METRICS / "data.json", stats.metrics())
     write_tables(paths.METRICS / "data", stats)
     page = render_data_report(

@@ -7,7 +7,7 @@ from tokenmill.core.params import load
 from tokenmill.display import say
 from tokenmill.evaluation.evaluate import HeldOut, ask_held_out, evaluate
 from tokenmill.evaluation.prompts import EvaluateSections
-from tokenmill.evaluation.results import read_evaluation
+from tokenmill.evaluation.results import Evaluation
 from tokenmill.formats.records import read_record, rounded
 from tokenmill.formats.token_file import read_metadata
 from tokenmill.reports.answers import beside_base
@@ -34,7 +34,7 @@ def main() -> None:
         tokenizer_file=paths.TOKENIZER,
         sections=sections,
     )
-    base = read_evaluation(paths.EVALUATION)
+    base = read_record(paths.EVALUATION, Evaluation)
     last = evaluation.epochs[-1]
     text = read_metadata(paths.TOKENS).train
     page = beside_base(

@@ -17,13 +17,7 @@ from tokenmill.evaluation.benchmark_results import BenchmarksFile
 from tokenmill.evaluation.document_losses import GROUPS, GroupLoss, loss_by
 from tokenmill.evaluation.results import Evaluation
 from tokenmill.evaluation.trace import Traces, TracesFile
-from tokenmill.formats.metrics import (
-    FILES,
-    DataMetrics,
-    TrainMetrics,
-    read_clean_report,
-    read_metrics,
-)
+from tokenmill.formats.metrics import FILES, CleanReport, DataMetrics, TrainMetrics, read_metrics
 from tokenmill.formats.records import checked, read_record, read_rows
 from tokenmill.formats.token_file import read_metadata
 from tokenmill.model.manifest import MANIFEST, Manifest, read_manifest
@@ -109,7 +103,7 @@ def _record(
         history=history,
         steps=steps,
         times=epoch_times(timing, costs, ends, work),
-        clean=read_clean_report(paths.CLEAN_REPORT),
+        clean=read_record(paths.CLEAN_REPORT, CleanReport),
         tokens=tokens,
         seen=work.seen,
         manifest=manifest,

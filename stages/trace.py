@@ -8,8 +8,9 @@ from tokenmill.core.files import write_json
 from tokenmill.core.params import ModeParams, Section, load
 from tokenmill.display import say
 from tokenmill.evaluation.document_losses import read_documents
-from tokenmill.evaluation.results import read_evaluation
+from tokenmill.evaluation.results import Evaluation
 from tokenmill.evaluation.trace import Tracer, Traces, TracesFile, trace_evaluation
+from tokenmill.formats.records import read_record
 from tokenmill.formats.token_index import read_index_metadata
 from tokenmill.normalize import normalize_typed
 from tokenmill.tokens.params import TraceParams
@@ -51,7 +52,7 @@ def _traces(params: Params) -> Traces:
     tracer = Tracer.open(
         paths.INDEX, paths.TOKENS, paths.TOKENIZER, min_words=params.trace.min_words
     )
-    evaluation = read_evaluation(paths.EVALUATION)
+    evaluation = read_record(paths.EVALUATION, Evaluation)
     return trace_evaluation(
         evaluation,
         [normalize_typed(one.prompt, params.clean.mode) for one in evaluation.questions],

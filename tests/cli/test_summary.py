@@ -38,9 +38,8 @@ from tokenmill.evaluation.results import (
     EpochResult,
     Evaluation,
     Question,
-    read_evaluation,
 )
-from tokenmill.formats.records import write_rows
+from tokenmill.formats.records import read_record, write_rows
 from tokenmill.model.manifest import read_manifest
 from tokenmill.training.history import EpochRow, train_metrics
 
@@ -300,7 +299,7 @@ def test_only_an_environment_that_is_not_active_is_activated(
 def test_from_trained_to_committed_to_changed(finished: Project, monkeypatch: pytest.MonkeyPatch):
     trained = status(finished.root)
     assert trained.sentence.startswith("trained: 2 epochs")
-    evaluation = read_evaluation(finished.root / EVALUATION)
+    evaluation = read_record(finished.root / EVALUATION, Evaluation)
     assert trained.commands == after_training(evaluation, root=finished.root)
     assert "dvc exp run -S train.epochs=4" in commands(trained)
     summary = finished.run("python", "-m", "tokenmill", "summary").splitlines()

@@ -16,8 +16,8 @@ from tokenmill.evaluation.results import (
     Evaluation,
     Mark,
     Question,
-    read_evaluation,
 )
+from tokenmill.formats.records import read_record
 
 
 def test_metrics_of_an_epoch_by_hand():
@@ -114,10 +114,10 @@ def test_warnings_come_where_the_losses_say_so(
 def test_evaluation_is_read_back_or_refused(tmp_path: Path):
     path = tmp_path / "evaluation.json"
     write_json(path, TWO_EPOCHS.model_dump())
-    assert read_evaluation(path) == TWO_EPOCHS
+    assert read_record(path, Evaluation) == TWO_EPOCHS
     write_json(path, TWO_EPOCHS.model_dump() | {"epochs": [{"epoch": 1}]})
     with pytest.raises(UserError, match=r"evaluation\.json is damaged"):
-        read_evaluation(path)
+        read_record(path, Evaluation)
 
 
 @pytest.mark.parametrize(
@@ -137,14 +137,14 @@ def test_an_evaluation_that_lacks_something_is_refused(
     path = tmp_path / "evaluation.json"
     write_json(path, changed(place, value))
     with pytest.raises(UserError, match=re.escape(named)):
-        read_evaluation(path)
+        read_record(path, Evaluation)
 
 
 def test_an_infinite_perplexity_is_read(tmp_path: Path):
     """`evaluate` writes it for a loss beyond 700."""
     path = tmp_path / "evaluation.json"
     write_json(path, changed("epochs.0.perplexity", math.inf))
-    assert read_evaluation(path).epochs[0].perplexity == math.inf
+    assert read_record(path, Evaluation).epochs[0].perplexity == math.inf
 
 
 def changed(place: str, value: object) -> dict[str, Any]:

@@ -7,13 +7,14 @@ import pytest
 
 from tests.reports.data_material import REPORT
 from tokenmill.core.errors import UserError
-from tokenmill.formats.metrics import read_clean_report
+from tokenmill.formats.metrics import CleanReport
+from tokenmill.formats.records import read_record
 
 
 def test_clean_report_is_read_back(tmp_path: Path) -> None:
     path = tmp_path / "clean_report.json"
     path.write_text(json.dumps(REPORT))
-    assert read_clean_report(path).model_dump(by_alias=True) == REPORT
+    assert read_record(path, CleanReport).model_dump(by_alias=True) == REPORT
 
 
 @pytest.mark.parametrize(
@@ -33,5 +34,5 @@ def test_damaged_clean_report_names_the_field(
     if content is not None:
         path.write_text(json.dumps(content))
     with pytest.raises(UserError, match=named) as error:
-        read_clean_report(path)
+        read_record(path, CleanReport)
     assert str(path) in str(error.value)

@@ -10,7 +10,8 @@ from tokenmill.cli.runs import find_runs
 from tokenmill.cli.summary import status
 from tokenmill.core.paths import EVALUATION
 from tokenmill.doctor.checks import run_checks
-from tokenmill.evaluation.results import read_evaluation
+from tokenmill.evaluation.results import Evaluation
+from tokenmill.formats.records import read_record
 
 pytestmark = pytest.mark.slow
 
@@ -26,7 +27,7 @@ def card(project: Project, *options: str) -> str:
 
 
 def test_nothing_of_an_earlier_model_is_shown_with_the_new_one(finished: Project):
-    loss = f"{read_evaluation(finished.root / EVALUATION).epochs[-1].val_loss:.4f}"
+    loss = f"{read_record(finished.root / EVALUATION, Evaluation).epochs[-1].val_loss:.4f}"
     assert loss in card(finished)
     finished.set(train__epochs=3)
     assert ran(finished.repro("train")) == ["check", "train"]
@@ -65,7 +66,7 @@ def test_parameters_that_were_only_recorded_have_no_results(finished: Project):
 
 
 def test_an_experiment_of_train_alone_has_no_evaluation(finished: Project):
-    loss = f"{read_evaluation(finished.root / EVALUATION).epochs[-1].val_loss:.4f}"
+    loss = f"{read_record(finished.root / EVALUATION, Evaluation).epochs[-1].val_loss:.4f}"
     finished.run("dvc", "exp", "run", "-n", "alone", "-S", "train.epochs=3", "train")
     finished.run("git", "checkout", "-q", "-f", ".")
     finished.run("dvc", "checkout", "-q", "-f")

@@ -20,11 +20,12 @@ from tokenmill.cli.main import main
 from tokenmill.core.errors import UserError
 from tokenmill.data.record_text import text_of
 from tokenmill.evaluation.generate import generate
-from tokenmill.evaluation.results import read_evaluation
+from tokenmill.evaluation.results import Evaluation
 from tokenmill.evaluation.sampling import Sampling
 from tokenmill.finetuning.chats import encode
 from tokenmill.formats.chat import TURN_END, Document, chat_prompt, render_chat
-from tokenmill.formats.metrics import read_clean_report
+from tokenmill.formats.metrics import CleanReport
+from tokenmill.formats.records import read_record
 from tokenmill.formats.tokenizer import SPECIAL_TOKENS, TextTokenizer, read_tokenizer
 from tokenmill.model.config import Architecture, ModelConfig
 from tokenmill.model.gpt import GPT, build
@@ -252,10 +253,10 @@ def test_card_tells_the_run_and_escapes_its_text(tmp_path: Path):
     checkpoint = checkpoint_in(tmp_path, "gpt2", "char")
     run = prepare(tmp_path / "run")
     manifest = read_manifest(run / "models/gpt")
-    evaluation = read_evaluation(run / "reports/evaluation.json")
+    evaluation = read_record(run / "reports/evaluation.json", Evaluation)
     export(
         checkpoint,
-        Record(manifest, evaluation, read_clean_report(run / "data/clean_report.json")),
+        Record(manifest, evaluation, read_record(run / "data/clean_report.json", CleanReport)),
         tmp_path / "out",
     )
     card = (tmp_path / "out/README.md").read_text()

@@ -79,14 +79,15 @@ def run(options: argparse.Namespace) -> None:
 def _examples(root: Path, evaluate: "EvaluateParams | None") -> list[dict[str, Any]]:
     """The page's examples where there is no report: the prompts in params.yaml, otherwise those
     that the last evaluation chose."""
-    from tokenmill.evaluation.results import read_evaluation
+    from tokenmill.evaluation.results import Evaluation
+    from tokenmill.formats.records import read_record
     from tokenmill.publish.talk import questions_of
 
     if evaluate is None:
         return []
     if evaluate.prompts == "auto":
         with contextlib.suppress(UserError):
-            return questions_of(read_evaluation(root / paths.EVALUATION), {})
+            return questions_of(read_record(root / paths.EVALUATION, Evaluation), {})
         return []
     return [
         {"prompt": one.user or one.text, "kind": "user" if one.user else "text", "greedy": {}}

@@ -497,9 +497,10 @@ def _outdated(root: Path, stages: Sequence[str], *, repro: str) -> Status:
 
 def _trained(root: Path) -> Status:
     from tokenmill.doctor.environment import uncommitted
-    from tokenmill.evaluation.results import read_evaluation
+    from tokenmill.evaluation.results import Evaluation
+    from tokenmill.formats.records import read_record
 
-    evaluation = read_evaluation(root / paths.EVALUATION)
+    evaluation = read_record(root / paths.EVALUATION, Evaluation)
     last = evaluation.epochs[-1]
     right = f", {sum(last.expected)} of {len(last.expected)} answers right" if last.expected else ""
     losses = f"{counted(last.epoch, 'epoch')}, validation loss {last.val_loss:.3f}"

@@ -1,13 +1,12 @@
 """The results of an evaluation: `reports/evaluation.json`, which reports and commands read."""
 
-from pathlib import Path
 from statistics import fmean
 from typing import Literal, NamedTuple, TypeAlias
 
 from pydantic import Field, ValidationInfo, field_validator
 
 from tokenmill.core.params import Finite, Section
-from tokenmill.formats.records import read_record, rounded
+from tokenmill.formats.records import rounded
 from tokenmill.words.units import counted
 from tokenmill.words.warnings import unlike_training, worse_than_frequencies
 
@@ -174,8 +173,3 @@ class Evaluation(Section):
             unlike_training(first.train_loss, first.val_loss),
         )
         return [sentence for sentence in found if sentence]
-
-
-def read_evaluation(path: Path) -> Evaluation:
-    """Read `reports/evaluation.json`."""
-    return read_record(path, Evaluation)

@@ -239,8 +239,3 @@ class CleanReport(Section):
             "files_skipped": sum(self.files.skipped.values()),
             "files_held_out": self.files.held_out,
         }
-
-
-def read_clean_report(path: Path) -> CleanReport:
-    """Read data/clean_report.json."""
-    return read_record(path, CleanReport)

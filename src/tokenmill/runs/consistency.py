@@ -16,7 +16,7 @@ from tokenmill.core import paths
 from tokenmill.core.errors import UserError
 from tokenmill.core.params import dotted
 from tokenmill.dvc_lock import LOCK, Lock, listed
-from tokenmill.evaluation.results import Evaluation, read_evaluation
+from tokenmill.evaluation.results import Evaluation
 from tokenmill.formats.records import read_record
 from tokenmill.model.manifest import MANIFEST
 
@@ -84,7 +84,7 @@ def read_own_evaluation(root: Path) -> Evaluation:
             f"{root / paths.MODEL} was trained on another text than {root / paths.CLEAN}, or with "
             f"another tokenizer than {root / paths.TOKENIZER.parent}; `dvc repro` trains on these."
         )
-    evaluation = read_evaluation(path)
+    evaluation = read_record(path, Evaluation)
     metrics = root / paths.METRICS / "eval.json"
     known = read_record(metrics, dict[str, float]) if metrics.exists() else {}
     measured = evaluation.metrics(evaluation.epochs[-1])

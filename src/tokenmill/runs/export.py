@@ -21,7 +21,7 @@ import os
 import shutil
 import stat
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
@@ -33,9 +33,10 @@ from tokenmill.core.errors import UserError
 from tokenmill.core.files import read_bytes, sha256_of, write_directory, write_json, write_text
 from tokenmill.display import note
 from tokenmill.dvc_lock import LOCK, Lock
-from tokenmill.evaluation.results import Evaluation, read_evaluation
+from tokenmill.evaluation.results import Evaluation
 from tokenmill.formats.chat import TURN_END, TURN_TOKENS, chat_prompt, spelled
-from tokenmill.formats.metrics import CleanReport, read_clean_report
+from tokenmill.formats.metrics import CleanReport
+from tokenmill.formats.records import read_record
 from tokenmill.formats.tokenizer import END_OF_TEXT, TextTokenizer
 from tokenmill.model.config import ModelConfig
 from tokenmill.model.gpt import GPT
@@ -95,17 +96,17 @@ def record_of(checkpoint: FoundModel, root: Path) -> Record:
         lock = Lock.read(folder)
         return Record(
             manifest,
-            _own(folder, paths.EVALUATION, read_evaluation, is_own=lock.is_evaluated),
-            _own(folder, paths.CLEAN_REPORT, read_clean_report, is_own=lock.is_of_text),
+            _own(folder, paths.EVALUATION, Evaluation, is_own=lock.is_evaluated),
+            _own(folder, paths.CLEAN_REPORT, CleanReport, is_own=lock.is_of_text),
         )
 
 
-def _own(folder: Path, file: Path, read: Callable[[Path], Known], *, is_own: bool) -> Known | None:
+def _own(folder: Path, file: Path, form: type[Known], *, is_own: bool) -> Known | None:
     """What a file says of the model; None if there is no file, or if it is of another model."""
     if not is_own:
         note(f"{file} is of another model; the card leaves it out until `dvc repro` has run")
         return None
-    return read(folder / file) if (folder / file).exists() else None
+    return read_record(folder / file, form) if (folder / file).exists() else None
 
 
 @contextlib.contextmanager
