@@ -172,14 +172,9 @@ def expected_vocabulary(params: AllParams, root: Path) -> int:
     return params.tokenizer.vocab_size if params.tokenizer.type == "bpe" else CHARACTERS
 
 
-def made_tokens(params: AllParams, root: Path) -> bool:
-    """Whether dvc.lock of the project in `root` has these parameters for everything that makes
-    tokens."""
-    return _lock_of_tokens(params, root) is not None
-
-
-def _lock_of_tokens(params: AllParams, root: Path) -> Lock | None:
-    """That dvc.lock, or None if it has not."""
+def lock_of_tokens(params: AllParams, root: Path) -> Lock | None:
+    """The dvc.lock of the project in `root`; None if it has not these parameters for everything
+    that makes tokens."""
     try:
         lock = Lock.read(root)
     except UserError:  # it is damaged
@@ -340,7 +335,7 @@ def _check_length(params: AllParams, path: Path) -> None:
 def _is_same_text(params: AllParams, root: Path) -> bool:
     """Whether dvc.lock has today's parameters for everything that makes tokens, and today's size of
     the raw text."""
-    lock = _lock_of_tokens(params, root)
+    lock = lock_of_tokens(params, root)
     if lock is None:
         return False
     size = lock.read_paths("clean", root)[os.path.realpath(root / params.data.raw)]

@@ -128,18 +128,14 @@ def whole_values(blocks: Iterable[bytes], name: str, size: int) -> Iterator[Part
         if held < size or not cut:
             continue
         whole = [*parts[:-1], block[:cut]]
-        if before or held > MAX_RECORD_BYTES or _has_record(whole):
+        # The first part has more than empty lists
+        if before or held > MAX_RECORD_BYTES or any(part.strip(b"[] \t\n\r") for part in whole):
             is_inside = structure.element_end == cut
             yield Part(whole, before, b"]" if is_inside else b"")
             before = b"[0" if is_inside else b"0 "
             parts = [block[cut:]]
             held = len(block) - cut
     yield Part(parts, before)
-
-
-def _has_record(blocks: Iterable[bytes]) -> bool:
-    """Whether there is more than empty lists."""
-    return any(block.strip(b"[] \t\n\r") for block in blocks)
 
 
 _HEADS = frozenset(bytes([head]) for head in b'[{"-0123456789tfn')

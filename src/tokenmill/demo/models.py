@@ -71,7 +71,8 @@ class Models:
         Raises:
             UserError: there is none.
         """
-        offers = [*self._this_run(), *self._folders(), *self._experiments()]
+        folders = [Offer(str(folder), "", 0, folder=folder) for folder in self.folders]
+        offers = [*self._this_run(), *folders, *self._experiments()]
         if not offers:
             find_model(self.root)  # says why
         return offers
@@ -95,9 +96,6 @@ class Models:
         except UserError:  # damaged; `find` says how
             epochs = 1
         return [Offer(THIS_RUN, _loss(measured), epochs)] if epochs else []
-
-    def _folders(self) -> list[Offer]:
-        return [Offer(str(folder), "", 0, folder=folder) for folder in self.folders]
 
     def _experiments(self) -> list[Offer]:
         """The experiments with a model, by name."""

@@ -207,7 +207,9 @@ class Tracer:
 
     def prompt(self, prompt: str, expect: str | None, answer: str) -> PromptTrace:
         """Trace a prompt, as `clean` writes it, and the answer to it."""
-        documents = self._documents_with(prompt)
+        ids = self._encode(prompt)
+        spans = self.search.spans(ids, min_words=max(len(self._words(ids)), 1))
+        documents = sorted({number for span in spans for number in span.documents.tolist()})
         return PromptTrace(
             prompt_documents=len(documents),
             is_known=None if expect is None else self._have(documents, expect),
@@ -217,7 +219,7 @@ class Tracer:
     def _have(self, documents: Sequence[int], expect: str) -> bool | None:
         """Whether one of the documents has a text; None if there are too many to know."""
         read = documents[:: max(1, math.ceil(len(documents) / MOST_DOCUMENTS))]
-        found = any(expect in self._document(number) for number in read)
+        found = any(expect in self._shown(*self._bounds(number)) for number in read)
         return None if not found and len(read) < len(documents) else found
 
     def shared(self, texts: Sequence[str], min_words: int) -> tuple[np.ndarray, list[TracedSpan]]:
@@ -281,12 +283,6 @@ class Tracer:
             after=_first_words(after),
         )
 
-    def _documents_with(self, text: str) -> list[int]:
-        """The numbers of the documents in which all words of a text stand in a row."""
-        ids = self._encode(text)
-        spans = self.search.spans(ids, min_words=max(len(self._words(ids)), 1))
-        return sorted({number for span in spans for number in span.documents.tolist()})
-
     def _words(self, ids: Sequence[int]) -> np.ndarray:
         """The first token of each word that is not signs."""
         tokens = np.array(ids, dtype=np.int64)
@@ -303,9 +299,6 @@ class Tracer:
         is_last = document + 1 == len(firsts)
         end = len(self.search.index.tokens) if is_last else int(firsts[document + 1])
         return int(firsts[document]), end - 1
-
-    def _document(self, number: int) -> str:
-        return self._shown(*self._bounds(number))
 
     def _shown(self, first: int, behind: int) -> str:
         """A part of a document as people see it, with the white space at its ends."""

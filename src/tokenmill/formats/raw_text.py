@@ -53,7 +53,11 @@ class Objects:
 
     def exists(self) -> bool:
         """Whether there is anything, if only an empty bucket."""
-        return bool(self.versions) or self._is_bucket()
+        if self.versions:
+            return True
+        fs, path = _opened(self.url)
+        with failing(self.url, "listed"):
+            return fs.exists(path)
 
     def is_dir(self) -> bool:
         """Whether it is no single object."""
@@ -78,11 +82,6 @@ class Objects:
             for name, info in found.items()
             if info["size"] or not name.endswith("/")
         }
-
-    def _is_bucket(self) -> bool:
-        fs, path = _opened(self.url)
-        with failing(self.url, "listed"):
-            return fs.exists(path)
 
 
 Raw: TypeAlias = Path | Objects

@@ -80,13 +80,9 @@ class ShardFile:
             return
         with temporary_folder() as folder:
             copy = folder / self.path.name
-            Store(self.store).get(self.stored, copy, stage=_stage_of(self.path))
+            stage = "clean" if self.path.suffix == ".parquet" else "tokenize"
+            Store(self.store).get(self.stored, copy, stage=stage)
             yield copy
-
-
-def _stage_of(path: Path) -> str:
-    """The stage that writes such shards."""
-    return "clean" if path.suffix == ".parquet" else "tokenize"
 
 
 class Store:

@@ -2,7 +2,7 @@
 and on this machine."""
 
 import statistics
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
@@ -20,7 +20,7 @@ from tokenmill.model.config import FEWEST_IDS, MOST_IDS, ModelConfig
 from tokenmill.model.gpt import is_hidden_matrix, outline, parameter_count
 from tokenmill.model.manifest import MANIFEST, read_manifest
 from tokenmill.planning.benchmark import TooLargeError, measure
-from tokenmill.schema import AllParams, expected_vocabulary, made_tokens
+from tokenmill.schema import AllParams, expected_vocabulary, lock_of_tokens
 from tokenmill.training.compile import waits_for_host
 from tokenmill.training.params import OPTIMIZERS, OptimizerName
 from tokenmill.training.schedule import Workload
@@ -208,7 +208,9 @@ def plan_training(
         UserError: hardware is not known, nothing says how many tokens there are, they are fewer
             than a sequence has, or the vocabulary is too large or too small.
     """
-    are_others = (tokens is None or vocab_size is None) and _has_other_tokens(root, params)
+    needs_data = tokens is None or vocab_size is None
+    has_run = (root / "dvc.lock").exists()
+    are_others = needs_data and has_run and lock_of_tokens(params, root) is None
     work = _workload(root, params, tokens, vocab_size, are_others=are_others)
     if problem := too_short(work.tokens, work.config.context_length):
         raise UserError(problem)
@@ -224,33 +226,15 @@ def plan_training(
         name, seconds, source = this_machine
         price = cost.price_per_hour if gpus or price_per_hour is None else price_per_hour
         rows.append(PlanRow(name, seconds, work.full_steps, price, None, None))
-    rows += _gpu_rows(
-        gpus, work, devices=devices, utilisation=utilisation, price_per_hour=price_per_hour
-    )
-    return Plan(work, rows, gpus, cost.currency, source, are_others and tokens is None)
-
-
-def _gpu_rows(
-    gpus: Sequence[Hardware],
-    work: Workload,
-    *,
-    devices: int,
-    utilisation: float,
-    price_per_hour: float | None,
-) -> Iterator[PlanRow]:
     wanted = min(work.train.batch_size, work.sequences_on(devices))
-    price = None if price_per_hour is None else price_per_hour * devices
+    gpu_price = None if price_per_hour is None else price_per_hour * devices
     for gpu in gpus:
         name = gpu.name if devices == 1 else f"{devices} x {gpu.name}"
         seconds = step_time(gpu, work, devices=devices, utilisation=utilisation).seconds
         need, room = _memory_on(gpu, work)
         fitting = sequences_within(wanted, room, need)
-        yield PlanRow(name, seconds, work.full_steps, price, fitting, wanted)
-
-
-def _has_other_tokens(root: Path, params: AllParams) -> bool:
-    """Whether the tokens there are were made with other parameters than these."""
-    return (root / "dvc.lock").exists() and not made_tokens(params, root)
+        rows.append(PlanRow(name, seconds, work.full_steps, gpu_price, fitting, wanted))
+    return Plan(work, rows, gpus, cost.currency, source, are_others and tokens is None)
 
 
 def _workload(

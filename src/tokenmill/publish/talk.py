@@ -15,7 +15,7 @@ from typing import Any
 from tokenmill.core import paths
 from tokenmill.core.errors import UserError
 from tokenmill.core.files import read_bytes
-from tokenmill.evaluation.results import Evaluation, Question
+from tokenmill.evaluation.results import Evaluation
 from tokenmill.formats.chat import SHOWN
 from tokenmill.publish.parts import as_json
 from tokenmill.runs.consistency import read_own_evaluation
@@ -66,13 +66,8 @@ def questions_of(evaluation: Evaluation, epochs: Mapping[int, str]) -> list[dict
             },
         }
         for number, question in enumerate(evaluation.questions)
-        if _is_as_asked(question)
+        if question.kind == "user" or not NO_PROMPT.match(question.prompt)
     ]
-
-
-def _is_as_asked(question: Question) -> bool:
-    """Whether the model was asked this very text, and not a conversation that people see as it."""
-    return question.kind == "user" or not NO_PROMPT.match(question.prompt)
 
 
 def talking_page(

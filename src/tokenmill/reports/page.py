@@ -15,6 +15,7 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup, escape
 
+from tokenmill.core.params import dotted
 from tokenmill.words.units import counted, duration, fixed, money, perplexity, size, visible
 
 TEMPLATES = Path(__file__).with_name("templates")
@@ -149,17 +150,12 @@ def flat(section: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, st
         >>> list(flat({"model": {"n_layer": 4}, "prompts": [{"user": "Why?"}], "mixture": {}}))
         [('model.n_layer', '4'), ('prompts[0].user', 'Why?'), ('mixture', '{}')]
     """
-    for name, value in section.items():
-        if isinstance(value, Mapping) and value:
-            yield from flat(value, f"{prefix}{name}.")
-        elif isinstance(value, list) and value and all(isinstance(item, Mapping) for item in value):
+    for name, value in dotted(section, prefix):
+        if isinstance(value, list) and value and all(isinstance(item, Mapping) for item in value):
             for number, item in enumerate(value):
-                yield from flat(item, f"{prefix}{name}[{number}].")
+                yield from flat(item, f"{name}[{number}].")
         else:
-            yield (
-                f"{prefix}{name}",
-                value if isinstance(value, str) else json.dumps(value, ensure_ascii=False),
-            )
+            yield name, value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
 def settings(params: Mapping[str, Any]) -> dict[str, str]:

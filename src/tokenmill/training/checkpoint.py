@@ -167,16 +167,12 @@ class CheckpointStore:
             )
 
         with hold_lock(self.folder / "lock", waiting):
-            self._put_in_order()
+            for leftover in list(self.folder.rglob(".*.tmp")):  # what a killed process was writing
+                remove(leftover)
+            for path in self.folder.rglob("*"):
+                refuse_link(path)
             write_text(holder, str(os.getpid()))
             yield
-
-    def _put_in_order(self) -> None:
-        """Remove what a killed process was writing, and refuse links."""
-        for leftover in list(self.folder.rglob(".*.tmp")):
-            remove(leftover)
-        for path in self.folder.rglob("*"):
-            refuse_link(path)
 
     def checkpoint_folder(self, step: int) -> Path:
         """The folder of a step's checkpoint, which may not exist; the names sort like the steps."""
