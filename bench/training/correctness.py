@@ -11,7 +11,6 @@ On a machine without CUDA the same runs on the CPU, as a rehearsal.
 
 import argparse
 import contextlib
-import copy
 import itertools
 import tempfile
 from collections.abc import Callable, Iterator
@@ -209,14 +208,14 @@ def checkpoint_beside_steps(architecture: str, optimizer: str, compute: Compute)
     with tempfile.TemporaryDirectory() as folder:
         store = CheckpointStore(Path(folder))
         params = RuntimeParams.model_validate(section("runtime")).checkpoint
-        saver = AsyncCheckpointer(store, params, keep_steps=set())
+        resumable = train_params(epochs=1).model_dump(include=RESUMABLE_KEYS)
+        saver = AsyncCheckpointer(store, params, keep_steps=set(), resumable=resumable)
         run.step(0)
         run.step(1)
         before = run.weights()
         state = RunState(step=2)
-        resumable = train_params(epochs=1).model_dump(include=RESUMABLE_KEYS)
         with saver.active():
-            copied = saver.save(state, run.model, run.optimizer.state(), copy.deepcopy(resumable))
+            copied = saver.save(state, run.model, run.optimizer.state())
             run.optimizer.update_after(copied)
             for number in range(2, 6):
                 run.step(number)

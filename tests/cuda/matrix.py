@@ -175,10 +175,10 @@ def save(model: GPT, optimizer: Optimizer, said: list[str]) -> dict[str, Tensor]
     store = mock.Mock()
     state = RunState(step=1)
     store.save.side_effect = lambda *_: said.append("written")
-    saver = AsyncCheckpointer(store, runtime_params().checkpoint, keep_steps=set())
+    saver = AsyncCheckpointer(store, runtime_params().checkpoint, keep_steps=set(), resumable={})
     with saver.active():
         for _ in range(2):
-            optimizer.update_after(saver.save(state, model, optimizer.state(), {}))
+            optimizer.update_after(saver.save(state, model, optimizer.state()))
     first, second = (call.args for call in store.save.call_args_list)
     for _, weights, moments, _ in (first, second):
         check_devices([*weights.parameters(), *moments.values()], "cpu")

@@ -39,12 +39,14 @@ class AsyncCheckpointer:
         params: CheckpointParams,
         *,
         keep_steps: set[int],
+        resumable: dict[str, Any],
         first_step: int | None = None,
         saved: Callable[[RunState], None] = lambda _: None,
         mirror: Callable[[int], None] | None = None,
     ):
         """Keep the newest checkpoints and those of `keep_steps`. Tell `saved` the state of
-        each new one before an older one is removed, and then `mirror` its step.
+        each new one before an older one is removed, and then `mirror` its step. Each holds
+        `resumable`, the parameters that may change when the run continues.
 
         `first_step` is where a run without a checkpoint has its first one by time, if it gets there
         within FIRST_SECONDS; None for a run that continues.
@@ -52,6 +54,7 @@ class AsyncCheckpointer:
         self._store = store
         self._params = params
         self._keep_steps = keep_steps
+        self._resumable = resumable
         self._first_step = first_step
         self._saved = saved
         self._mirror = mirror
@@ -92,13 +95,7 @@ class AsyncCheckpointer:
         self._cost = time.monotonic() - began
 
     def save(
-        self,
-        state: RunState,
-        model: GPT,
-        optimizer: dict[str, Tensor],
-        resumable: dict[str, Any],
-        *,
-        owned: bool = False,
+        self, state: RunState, model: GPT, optimizer: dict[str, Tensor], *, owned: bool = False
     ) -> torch.Event | None:
         """Copy the run as it is now, and write the copy in the background. The checkpoint before is
         finished first.
@@ -109,7 +106,6 @@ class AsyncCheckpointer:
             state: the state of the run.
             model: the weights.
             optimizer: the optimizer's state.
-            resumable: parameters that may change when the run continues.
             owned: whether the tensors are copies already, which nothing changes.
 
         Returns:
@@ -126,11 +122,11 @@ class AsyncCheckpointer:
             if not is_out_of_memory(error):
                 raise
             self._copies = HostCopies()
-            self._write(state, model, optimizer, resumable)
+            self._write(state, model, optimizer)
             return None
         moment = state.copied()
         copied = self._copies.all_made()
-        self._under_way = self._thread.submit(self._write, moment, copy, tensors, resumable, copied)
+        self._under_way = self._thread.submit(self._write, moment, copy, tensors, copied)
         return copied
 
     def wait(self) -> None:
@@ -149,12 +145,11 @@ class AsyncCheckpointer:
         state: RunState,
         model: GPT,
         optimizer: dict[str, Tensor],
-        resumable: dict[str, Any],
         copied: torch.Event | None = None,
     ) -> None:
         if copied:
             copied.synchronize()
-        self._store.save(state, model, optimizer, resumable)
+        self._store.save(state, model, optimizer, self._resumable)
         self._saved(state)
         self._store.prune(state, newest=self._params.keep, also=self._keep_steps)
         if self._mirror:

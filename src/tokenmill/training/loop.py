@@ -26,7 +26,7 @@ from tokenmill.model.gpt import GPT
 from tokenmill.model.sequences import bits_per_byte, mean_loss, perplexity
 from tokenmill.training.agreement import check_gradients
 from tokenmill.training.async_checkpoint import AsyncCheckpointer
-from tokenmill.training.checkpoint import RESUMABLE_KEYS, CheckpointStore
+from tokenmill.training.checkpoint import CheckpointStore
 from tokenmill.training.compile import Compilation, RecordedStep
 from tokenmill.training.distributed import FlagSync, Group, whole_model
 from tokenmill.training.history import EpochRow, RunState, StepRow, ValidationRow
@@ -379,8 +379,7 @@ def save_checkpoint(run: Training) -> None:
         model = whole_model(run.model)
         optimizer = run.optimizer.state()
         if run.group.is_main and is_finite(model):
-            resumable = run.work.train.model_dump(include=RESUMABLE_KEYS)
-            copied = run.saver.save(run.state, model, optimizer, resumable, owned=run.group.shards)
+            copied = run.saver.save(run.state, model, optimizer, owned=run.group.shards)
             run.optimizer.update_after(copied)
 
 

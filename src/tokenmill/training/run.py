@@ -21,6 +21,7 @@ from tokenmill.model.manifest import Manifest
 from tokenmill.training.async_checkpoint import AsyncCheckpointer
 from tokenmill.training.checkpoint import (
     OPTIMIZER,
+    RESUMABLE_KEYS,
     Checkpoint,
     CheckpointStore,
     export_model,
@@ -204,6 +205,7 @@ def open_training(
             store,
             runtime.checkpoint,
             keep_steps=work.kept_steps,
+            resumable=work.train.model_dump(include=RESUMABLE_KEYS),
             first_step=None if checkpoint else math.ceil(work.steps_per_epoch / 3),
             saved=live.saved,
             mirror=mirror.offer if mirror else None,
