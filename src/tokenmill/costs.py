@@ -25,7 +25,7 @@ from pydantic import Field
 
 from tokenmill.core.errors import UserError
 from tokenmill.core.files import append_text, write_text
-from tokenmill.core.params import Count, Finite, Number, Section
+from tokenmill.core.params import Count, Finite, Positive, Section
 from tokenmill.formats.records import csv_line, read_whole_rows, table
 
 TIMING, COSTS = "timing.csv", "costs.csv"
@@ -59,7 +59,7 @@ class TimingRow:
     """A row of timing.csv: the sums up to a step. Those of units and money are of what had a price;
     None where the time since the row before had none."""
 
-    step: Number
+    step: Positive
     seconds: Amount
     tokens_per_second: Amount
     units: Amount | None
@@ -104,7 +104,7 @@ def _priced(rows: Sequence[TimingRow], name: str) -> float:
 class CostRow:
     """A row of costs.csv, for one epoch."""
 
-    epoch: Number
+    epoch: Positive
     seconds: Amount
     hours: Amount
     units: Amount | None

@@ -52,8 +52,9 @@ Epochs = Annotated[int, Field(ge=1, le=1_000_000)]
 Count = Annotated[int, Field(ge=0, lt=1 << 53)]
 """A number of things, which a float holds exactly."""
 
-Number = Annotated[Count, Field(ge=1)]
-"""The number of an epoch or a step; both count from 1."""
+Positive = Annotated[Count, Field(ge=1)]
+"""A number of things of which there is at least one; also that of an epoch or a step, which count
+from 1."""
 
 LARGEST_MEASURED = 1e100
 """The largest measured number. Nothing in float32 comes near it, and of such numbers sums, products

@@ -19,7 +19,7 @@ from pydantic import Field, model_validator
 
 from tokenmill.core import files
 from tokenmill.core.errors import UserError
-from tokenmill.core.params import Section
+from tokenmill.core.params import Count, Positive, Section
 from tokenmill.formats.records import read_record
 
 METADATA_FILE = "metadata.json"
@@ -47,8 +47,6 @@ MAX_SOURCES = 1000
 """The most sources that are told apart in a text. Where it has more, as a folder of a million files
 has, none are, so that metadata.json stays small."""
 
-Count = Annotated[int, Field(ge=1)]
-Size = Annotated[int, Field(ge=0)]
 Sha256 = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
 
 
@@ -58,23 +56,23 @@ class SourceRun(Section):
     source: str | None
     """The folder in `data.raw`, or the file that lies in it in no folder, or the one file that
     `data.raw` is. null: the text has more than MAX_SOURCES of them, and none are told apart."""
-    documents: Count
-    tokens: Count
+    documents: Positive
+    tokens: Positive
     """The number of tokens, special tokens included."""
-    bytes: Size
+    bytes: Count
     """UTF-8 bytes of the text."""
 
 
 class PartTotals(Section):
     """How much of one split there is, and its hash."""
 
-    tokens: Size
+    tokens: Count
     """The number of tokens, special tokens included."""
-    documents: Size
+    documents: Count
     """The number of documents. Each ends with one end-of-text token."""
-    turn_tokens: Size
+    turn_tokens: Count
     """The number of special tokens at the boundaries of turns in conversations."""
-    bytes: Size
+    bytes: Count
     """UTF-8 bytes of the text, by which the loss is divided for bits per byte. Special tokens add
     to the loss but not to the bytes, because a boundary is no text: how a document spells it is
     this project's own affair."""
@@ -101,7 +99,7 @@ class Part(PartTotals):
 class HashedFile(Section):
     """What a file is known by."""
 
-    size: Count
+    size: Positive
     """The size of the file in bytes."""
     sha256: Sha256
     """The SHA-256 of the file."""
@@ -123,8 +121,8 @@ class PackedShard(HashedFile):
 class SplitMetadata(PartTotals):
     """The description of one .bin: the sums over its shards."""
 
-    tokens: Count
-    documents: Count
+    tokens: Positive
+    documents: Positive
     sha256: Sha256
     """The SHA-256 of the SHA-256s of its parts, in their order. So a split is known by one hash,
     and its parts can be hashed at the same time."""
@@ -159,7 +157,7 @@ class TokenMetadata(Section):
     train: SplitMetadata
     val: SplitMetadata
     shards: Annotated[list[PackedShard], Field(min_length=1)]
-    vocab_size: Count
+    vocab_size: Positive
     eot_id: Annotated[int, Field(ge=0)]
     tokenizer_type: TokenizerType
     tokenizer_sha256: Sha256

@@ -22,10 +22,10 @@ import numpy as np
 from pydantic import Field, model_validator
 
 from tokenmill.core.errors import UserError
-from tokenmill.core.params import Section
+from tokenmill.core.params import Count, Positive, Section
 from tokenmill.core.paths import damaged
 from tokenmill.formats.records import read_record
-from tokenmill.formats.token_file import METADATA_FILE, Count, Sha256, Size, read_metadata
+from tokenmill.formats.token_file import METADATA_FILE, Sha256, read_metadata
 from tokenmill.formats.token_row import check_numbers, map_numbers, open_tokens, read_blocks
 
 INDEX_FORMAT: Literal[1] = 1
@@ -49,11 +49,11 @@ class SuffixArray(Section):
     """The description of the suffix array of one part of the text."""
 
     name: Annotated[str, Field(pattern=r"^part-[0-9]{1,12}\.sa$")]
-    start: Size
+    start: Count
     """The first token of its part."""
     tokens: Annotated[int, Field(ge=1, le=2**31 - 1)]
     """The number of tokens in its part."""
-    places: Size
+    places: Count
     """The number of places that it lists."""
     sha256: Sha256
 
@@ -61,7 +61,7 @@ class SuffixArray(Section):
 class Source(Section):
     """Documents of the training text that follow each other and come from one file."""
 
-    first_document: Size
+    first_document: Count
     name: str
     """The file, relative to `data.raw`."""
 
@@ -72,8 +72,8 @@ class IndexMetadata(Section):
     format_version: Literal[1]
     tokens_sha256: Sha256
     """The hash of the split `train` in the metadata of the tokens."""
-    tokens: Count
-    documents: Count
+    tokens: Positive
+    documents: Positive
     documents_sha256: Sha256
     sources: Annotated[list[Source], Field(min_length=1)]
     parts: list[SuffixArray]

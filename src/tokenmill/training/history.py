@@ -13,7 +13,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from tokenmill.core.params import Count, Finite, Number
+from tokenmill.core.params import Count, Finite, Positive
 from tokenmill.formats.records import rounded
 from tokenmill.formats.token_file import Sha256
 from tokenmill.model.manifest import EPOCH_ADAPTER, WEIGHTS, TrainedWith
@@ -34,8 +34,8 @@ EpochsDone = Annotated[Finite, Field(gt=0)]
 class EpochRow:
     """The end of an epoch; a row of `metrics/history.csv`."""
 
-    epoch: Number
-    step: Number
+    epoch: Positive
+    step: Positive
     """Optimizer steps since the start."""
     tokens: Count
     """Tokens trained on since the start."""
@@ -54,7 +54,7 @@ class EpochRow:
 class StepRow:
     """A few steps; a row of `metrics/steps.csv`."""
 
-    step: Number
+    step: Positive
     epoch: EpochsDone
     loss: Finite
     """The mean loss over the sequences since the row before, in nats per token."""
@@ -69,7 +69,7 @@ class ValidationRow:
     """A validation. A checkpoint has those within an epoch (`train.validate_every_steps`),
     live/validation.csv also those at its end."""
 
-    step: Number
+    step: Positive
     epoch: EpochsDone
     val_loss: Finite
     val_bits_per_byte: Finite
