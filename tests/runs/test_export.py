@@ -145,7 +145,8 @@ def test_chat_template_gives_the_ids_of_training(tmp_path: Path):
 
     assert ids_of(TOLD)["input_ids"] == tokenizer.encode_document(render_chat(TOLD))
     parts = [{"type": "text", "text": "one"}, {"type": "image"}, {"type": "text", "text": "two"}]
-    for content, text in [(parts, "one\ntwo"), (7, "7"), (None, "")]:
+    bare = ["one", None, {"type": "text", "text": None}, "two"]
+    for content, text in [(parts, "one\ntwo"), (bare, "one\ntwo"), (7, "7"), (None, "")]:
         of_content = published.apply_chat_template(
             [{"role": "user", "content": content}, {"role": "user", "content": "!"}],
             return_dict=True,

@@ -29,7 +29,11 @@ def chat_template(*, marks_answers: bool) -> str:
     end_answer = "{% endgeneration %}" if marks_answers else ""
     text_of_parts_or_calls = (
         "{%- if said is iterable and said is not string and said is not mapping -%}"
-        "{%- set said = said | map(attribute='text') | select('string') | join('\\n') -%}"
+        "{%- set parts = namespace(texts=[]) -%}"
+        "{%- for part in said -%}"
+        "{%- set parts.texts = parts.texts + [part if part is string else part['text']] -%}"
+        "{%- endfor -%}"
+        "{%- set said = parts.texts | select('string') | join('\\n') -%}"
         "{%- endif -%}"
         "{%- set calls = message['tool_calls'] or message['function_call'] -%}"
         "{%- if calls and not said | trim -%}"
