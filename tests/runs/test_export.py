@@ -273,6 +273,12 @@ def test_card_tells_the_run_and_escapes_its_text(tmp_path: Path):
     assert "<script>" not in card
 
 
+def test_a_card_without_record_claims_no_training(exported: tuple[FoundModel, Path]):
+    """It may be of a published model that `tokenmill import` wrote."""
+    _, folder = exported
+    assert "trained by" not in (folder / "README.md").read_text().lower()
+
+
 def test_the_card_knows_only_what_is_of_the_model(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ):
