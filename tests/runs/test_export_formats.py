@@ -18,7 +18,7 @@ from tokenmill.evaluation.sampling import Sampling
 from tokenmill.formats.chat import TURN_END, TURN_TOKENS, chat_prompt, spelled
 from tokenmill.formats.tokenizer import END_OF_TEXT, SPECIAL_TOKENS, read_tokenizer
 from tokenmill.model.config import Architecture
-from tokenmill.model.huggingface import load_model
+from tokenmill.model.huggingface import load_model, save_weights
 from tokenmill.model.manifest import WEIGHTS
 from tokenmill.model.ops import MAX_PLAIN_LENGTH
 from tokenmill.runs.export import export, is_export_of
@@ -130,6 +130,28 @@ def test_onnx_runtime_computes_the_same(architecture: str, tmp_path: Path):
         with torch.no_grad():
             assert torch.allclose(torch.tensor(found), ours(ids_BT), atol=1e-4, rtol=0)
     assert (tmp_path / "out/tokenizer.json").exists()
+
+
+@pytest.mark.slow
+def test_the_card_of_onnx_prints_an_answer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    pytest.importorskip("onnxscript", reason=GATE)
+    pytest.importorskip("onnxruntime", reason=GATE)
+    checkpoint = checkpoint_in(tmp_path, "gpt2", "bpe", context_length=256)
+    ours = load_model(checkpoint.folder)
+    tokenizer = read_tokenizer(checkpoint.tokenizer)
+    end = tokenizer.turn_ids[TURN_END]
+    ours.head.weight.data[end] *= 8  # the end is often the likeliest, or the least likely
+    save_weights(ours, checkpoint.folder)
+    export(checkpoint, NOTHING, tmp_path / "out", "onnx")
+    monkeypatch.chdir(tmp_path / "out")
+    exec(Path("README.md").read_text().split("```")[1].removeprefix("python"), {})  # noqa: S102
+    asked = tokenizer.encode_document(chat_prompt([("user", "What is the capital of France?")]))
+    sampling = Sampling(max_new_tokens=256 - len(asked))
+    answer = list(generate(ours, asked, ends={tokenizer.eot_id, end}, sampling=sampling))
+    assert 0 < len(answer) < sampling.max_new_tokens
+    assert capsys.readouterr().out == f"{tokenizer.backend.decode(answer)}\n"
 
 
 def test_missing_package_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

@@ -246,6 +246,7 @@ def _card(
         weights=sha256_of(checkpoint.folder / WEIGHTS),
         asked=spelled(chat_prompt([("user", "What is the capital of France?")])),
         turn_end=TURN_TOKENS[TURN_END],
+        end_of_text=END_OF_TEXT,
     )
 
 
