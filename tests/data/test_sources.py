@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from tests.data.material import PACK, json_lines, parameters, parquet
 from tokenmill.core.errors import UserError
 from tokenmill.core.paths import SAMPLE
-from tokenmill.data.readers import FORMATS, texts
+from tokenmill.data.readers import FORMATS, PARQUET_ROWS, texts
 from tokenmill.data.report import Tally
 from tokenmill.data.sources import BLOCK_BYTES, blocks, find_sources
 from tokenmill.formats.chat import render_chat
@@ -331,6 +331,17 @@ def test_a_file_that_is_cut_while_it_is_read(tmp_path: Path, name: str) -> None:
     path.write_bytes(data[:-1])
     with pytest.raises(UserError, match="changed while it was read"):
         list(texts(source, parameters(), Tally()))
+
+
+def test_a_table_that_is_cut_between_two_batches(tmp_path: Path) -> None:
+    """Polars panics at it, which is no Exception."""
+    path = tmp_path / "a.parquet"
+    path.write_bytes(parquet([{"text": f"{n} {'x' * 100}"} for n in range(5 * PARQUET_ROWS)]))
+    stream = texts(only(path), parameters(), Tally())
+    next(stream)
+    os.truncate(path, 1000)
+    with pytest.raises(UserError, match="changed while it was read"):
+        list(stream)
 
 
 def zipped(path: Path, files: dict[str, bytes], method: int = zipfile.ZIP_DEFLATED) -> Path:

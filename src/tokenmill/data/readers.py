@@ -285,12 +285,18 @@ class Table:
         is_copy = self.path != self.source.location
         try:
             with contextlib.nullcontext() if is_copy else opened(self.source):
-                yield
-        except (*UNREADABLE, OSError) as error:
-            reason = " ".join(str(error).split())[:160]
-            raise UserError(
-                f"{self.source.place} is not a readable parquet file ({reason}); get it again."
-            ) from None
+                try:
+                    yield
+                except UNREADABLE as error:  # a panic is none of the errors that `opened` looks at
+                    raise self._unreadable(error) from None
+        except OSError as error:
+            raise self._unreadable(error) from None
+
+    def _unreadable(self, error: BaseException) -> UserError:
+        reason = " ".join(str(error).split())[:160]
+        return UserError(
+            f"{self.source.place} is not a readable parquet file ({reason}); get it again."
+        )
 
     def batches(self, columns: list[str] | None, place: range) -> Iterator[pl.DataFrame]:
         """The rows at `place`, PARQUET_ROWS at a time, with the columns that may hold text. Read as
