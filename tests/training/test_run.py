@@ -169,6 +169,37 @@ def test_interrupted_run_ends_in_the_same_bytes(
     assert digest(here / "model") == digest(here / "quiet")
 
 
+@pytest.mark.parametrize("placement", ["mmap", "compressed"])
+def test_steps_on_tokens_that_changed_are_not_saved(
+    here: Path, tokens: Path, monkeypatch: pytest.MonkeyPatch, placement: str
+):
+    """Others write into the file that training maps, and then put the right bytes back."""
+    given = Path(shutil.copytree(tokens, here / "given"))
+    if placement == "compressed":
+        given = packing.compressed_copy(given, here / "compressed")
+    runtime = {"token_placement": placement}
+    run(given, here / "quiet", runtime=runtime)
+    shutil.rmtree(here / ".resume")
+    (file,) = given.glob("train.*")
+    right = file.read_bytes()
+    steps = iter(range(4))
+    train_step = loop.train_step
+
+    def write_before(*arguments: Any, **keywords: Any) -> Any:
+        if next(steps, None) is None:
+            with file.open("r+b") as other:
+                other.write(right[:1])
+        return train_step(*arguments, **keywords)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(loop, "train_step", write_before)
+        with pytest.raises(UserError, match=rf"{file.name} changed while it was read"):
+            run(given, here / "model", runtime=runtime)
+    assert checkpoints(here) == [3]
+    run(given, here / "model", runtime=runtime)
+    assert digest(here / "model") == digest(here / "quiet")
+
+
 @pytest.mark.parametrize(
     ("optimizer", "schedule"),
     [

@@ -113,6 +113,33 @@ def utf8_text(data: bytes, name: object) -> str:
         ) from None
 
 
+class Unchanged:
+    """A file as it is now: what is read of it later may have been written or put there since."""
+
+    def __init__(self, path: Path):
+        self._path = path
+        self._version = self._version_now()
+
+    def check(self, way_out: str) -> None:
+        """Refuse another size, or another time of the last change.
+
+        Args:
+            way_out: the end of the error's sentence.
+
+        Raises:
+            UserError: the file has changed, or is missing.
+        """
+        if self._version_now() != self._version:
+            raise UserError(f"{self._path} changed while it was read; {way_out}")
+
+    def _version_now(self) -> tuple[int, int] | None:
+        try:
+            status = self._path.stat()
+        except FileNotFoundError:
+            return None
+        return status.st_size, status.st_mtime_ns
+
+
 def append_text(path: Path, text: str) -> None:
     """Append to a file of this program that is there already; a link or a pipe in its place is not
     followed.

@@ -63,6 +63,12 @@ def open_tokens(folder: Path, split: Split) -> Tokens:
     return tokens
 
 
+def train_file(folder: Path) -> Path:
+    """The file that has the training tokens, in compressed blocks or not."""
+    plain = token_file(folder, "train")
+    return plain if plain.is_file() else compressed_file(folder)
+
+
 def read_blocks(ids: Tokens, start: int = 0, stop: int | None = None) -> Iterator[np.ndarray]:
     """The ids from `start` to `stop`, which is their end if it is not given, in blocks of at most
     BLOCK_IDS, each of which is read once."""

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tokenmill.core.errors import UserError
-from tokenmill.core.files import sha256_of
+from tokenmill.core.files import Unchanged, sha256_of
 from tokenmill.core.paths import TOKENIZER
 from tokenmill.formats.measured import measured_text
 from tokenmill.formats.token_file import SPLITS, TokenMetadata, read_metadata, too_short
-from tokenmill.formats.token_row import open_tokens
+from tokenmill.formats.token_row import open_tokens, train_file
 from tokenmill.model.config import ModelConfig, ModelParams
 from tokenmill.model.device import Compute
 from tokenmill.model.gpt import GPT, build, parameter_count
@@ -35,6 +35,8 @@ class Data:
     """UTF-8 bytes of the text in `val`."""
     place: str
     """Where the tokens are, as `place_tokens` names it."""
+    mapped: Unchanged | None = None
+    """The file that `train` is read from, where it is in no memory."""
 
 
 @dataclass(frozen=True)
@@ -126,6 +128,7 @@ def _open_tokens(  # noqa: PLR0917 (the last three are those of `Job.open`)
     group: Group,
     runtime: RuntimeParams,
 ) -> Data:
+    file = Unchanged(train_file(tokens))  # before its hash is compared
     train_ids, place = place_tokens(
         open_tokens(tokens, "train"),
         runtime.token_placement,
@@ -139,4 +142,5 @@ def _open_tokens(  # noqa: PLR0917 (the last three are those of `Job.open`)
         val=WholeText(measured.ids, **cut),
         val_bytes=measured.bytes,
         place=place,
+        mapped=file if place in {"mmap", "compressed"} else None,
     )

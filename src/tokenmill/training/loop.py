@@ -373,7 +373,15 @@ def save_checkpoint(run: Training) -> None:
     """Begin to write a checkpoint, after all losses up to here were read and are finite.
 
     Weights that the last update broke are not saved. The next loss ends the run.
+
+    Raises:
+        UserError: the file that the tokens are read from has changed.
     """
+    if run.data.mapped:
+        run.data.mapped.check(
+            "the steps since the last checkpoint are not saved. `dvc repro` unpacks the tokens "
+            "again and continues from there."
+        )
     read_losses(run)
     with run.saver.timed():
         model = whole_model(run.model)
