@@ -6,6 +6,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,8 +15,11 @@ from tests.imports import ROOT
 from tests.tokens.clean_text import PROSE, write_clean
 from tests.tokens.packing import pack_here, results_of
 from tests.waiting import wait_for
-from tokenmill.formats.token_file import read_metadata
+from tokenmill.core.errors import UserError
+from tokenmill.executor import ThreadExecutor
+from tokenmill.formats.token_file import PackedShard, read_metadata
 from tokenmill.tokens import pack as pack_module
+from tokenmill.tokens.corpus import choose_split, with_rules
 from tokenmill.tokens.params import TokenizeParams
 
 SLOWLY = """
@@ -109,6 +113,41 @@ def test_shards_of_the_same_bytes_are_kept_once(bpe_file: Path, tmp_path: Path) 
     metadata, _ = pack_here(clean, bpe_file, out, TAIL)
     assert len({shard.sha256 for shard in metadata.shards}) == 2  # before the cut and behind it
     assert len(list(results_of(out).glob("*.zst"))) == 2
+
+
+def test_a_shard_that_changes_meanwhile_is_not_kept(
+    bpe_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its bytes were hashed before; with them back, it is encoded anew."""
+    clean = write_clean(tmp_path / "clean", PROSE)
+    other = write_clean(tmp_path / "other", PROSE[::-1])
+    pack_here(clean, bpe_file, tmp_path / "quiet", TAIL)
+    (shard,) = clean.iterdir()
+    right = shard.read_bytes()
+    out = tmp_path / "packed"
+    encode = pack_module._encoded  # pyright: ignore[reportPrivateUsage]
+
+    def encode_other(*given: Any) -> PackedShard:
+        shard.write_bytes((other / shard.name).read_bytes())
+        return encode(*given)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(pack_module, "_encoded", encode_other)
+        with pytest.raises(UserError, match=f"{shard.name} changed while it was read"):
+            pack_here(clean, bpe_file, out, TAIL)
+    shard.write_bytes(right)
+    pack_here(clean, bpe_file, out, TAIL)
+    assert contents(out) == contents(tmp_path / "quiet")
+
+
+def test_a_shard_that_vanishes_meanwhile_is_a_sentence(tmp_path: Path) -> None:
+    clean = write_clean(tmp_path / "clean", PROSE, shard_bytes=200)
+    with ThreadExecutor(threads=1) as executor:
+        rules = choose_split(clean, TAIL, executor).rules
+    assert [rule for _, rule in with_rules(clean, rules)] == [*rules]
+    max(clean.iterdir()).unlink()
+    with pytest.raises(UserError, match="clean changed while it was read"):
+        with_rules(clean, rules)
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows has no kill -9")

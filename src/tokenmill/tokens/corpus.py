@@ -9,7 +9,7 @@ boundaries has the same ids as the whole, so segments can be encoded in parallel
 import itertools
 import math
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -254,6 +254,18 @@ def choose_split(clean: Path, params: TokenizeParams, executor: Executor) -> Cho
     method = _method(clean, params, executor, is_named=len(named) > 1, val=val)
     rules = _split_rules(clean, method, params.val_fraction)
     return Choice(method, rules, has_sources=len(sources) <= MAX_SOURCES)
+
+
+def with_rules(clean: Path, rules: Sequence[SplitRule]) -> list[tuple[ShardFile, SplitRule]]:
+    """The shards of a folder, each with its rule.
+
+    Raises:
+        UserError: the folder has not as many shards as when the rules were chosen.
+    """
+    found = shards.shards(clean)
+    if len(found) != len(rules):
+        raise UserError(f"{clean} changed while it was read; run `dvc repro` again.")
+    return list(zip(found, rules, strict=True))
 
 
 def _counts(shard: ShardFile, *, threshold: int) -> tuple[set[str], set[bool], int]:

@@ -29,7 +29,7 @@ from tokenmill.formats.token_index import (
 )
 from tokenmill.formats.token_row import Tokens, document_ends, open_tokens
 from tokenmill.formats.tokenizer import read_tokenizer
-from tokenmill.tokens.corpus import SplitRule, choose_split, runs, split_documents
+from tokenmill.tokens.corpus import SplitRule, choose_split, runs, split_documents, with_rules
 from tokenmill.tokens.params import TokenizeParams
 from tokenmill.tokens.words import Words
 
@@ -164,8 +164,7 @@ def _sources(clean: Path, split: TokenizeParams, documents: int) -> list[Source]
 def _runs(clean: Path, split: TokenizeParams) -> Iterator[tuple[str, int]]:
     """The sources of the training text in its order, each with how many documents follow."""
     with ThreadExecutor() as executor:
-        rules = choose_split(clean, split, executor).rules
-        items = zip(shards.shards(clean), rules, strict=True)
+        items = with_rules(clean, choose_split(clean, split, executor).rules)
         for found in executor.map(_shard_runs, items):
             yield from found
 

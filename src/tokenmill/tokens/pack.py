@@ -53,6 +53,7 @@ from tokenmill.tokens.corpus import (
     probe,
     segmented,
     split_documents,
+    with_rules,
 )
 from tokenmill.tokens.encoder import Encoder, choose_encoder
 from tokenmill.tokens.params import TokenizeParams
@@ -111,7 +112,7 @@ def pack(
         waiting = partial(say, "another run of this project is tokenizing; waiting for it to end")
         # All runs share the finished shards
         with files.hold_lock(results.with_name(f"{results.name}.lock"), waiting):
-            done = _pack_all(work, zip(shards.shards(clean), rules, strict=True), executor)
+            done = _pack_all(work, with_rules(clean, rules), executor)
         _refuse_empty_split(done, method, params)
         metadata = TokenMetadata.of(
             done,
@@ -250,14 +251,19 @@ def pack_shard(item: Item, *, work: Work) -> tuple[str, PackedShard, bool]:
 
     Returns:
         Its key, its description, and whether it was done before.
+
+    Raises:
+        UserError: the shard changed, so that its key may be another one.
     """
     files.expect(work.folder)
     target = work.folder / item.packed_name
+    read = files.Unchanged(item.shard.path)
     key = work.key(item.shard, item.rule)
     kept = work.results / f"{key}.zst"
     if earlier := _reused(kept, target):
         return key, earlier, True
     packed = _encoded(item, target, work)
+    read.check("run `dvc repro` again.")
     # The description last: a result that has one is complete
     files.remove(kept)
     files.link_or_copy(target, kept)
@@ -269,12 +275,14 @@ def store_shard(item: Item, *, work: Work) -> tuple[str, PackedShard, bool]:
     """Pack one shard of clean text into the store, unless that was done before; see
     `pack_shard`."""
     store = Store(str(work.store))
+    read = files.Unchanged(item.shard.path)
     key = work.key(item.shard, item.rule)
     if item.earlier and store.has(item.earlier):
         return key, item.earlier, True
     with temporary_folder() as folder:
         target = folder / item.packed_name
         packed = _encoded(item, target, work)
+        read.check("run `dvc repro` again.")
         store.put(target, packed)
     return key, packed, False
 
