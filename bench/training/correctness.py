@@ -320,7 +320,7 @@ def run(options: argparse.Namespace) -> None:
     failed = 0
     for row in rows(compute, compiled=not options.tiny and not missing_compiler(compute.device)):
         verdict = "passed" if row["passed"] else "FAILED"
-        print(f"{row['check']:24}{row['model']:14}{verdict:8}{row['found']}", flush=True)
+        print(f"{row['check']:24}{row['model']:16}{verdict:8}{row['found']}", flush=True)
         file.add(row)
         failed += not row["passed"]
     if failed:
