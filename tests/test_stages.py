@@ -16,11 +16,14 @@ from tests.imports import ROOT
 from tokenmill import stage
 
 ORDER = """
-import sys
+import gc, sys
 from tokenmill import process, stage
 import stages.__main__ as runner
 process.set_wait_policy = lambda: print("threads, torch is loaded:", "torch" in sys.modules)
-stage.run_stage = lambda main: print("stage, torch is loaded:", "torch" in sys.modules)
+stage.run_stage = lambda main: print(
+    "stage, torch is loaded:", "torch" in sys.modules,
+    "looks at all objects:", gc.get_stats()[-1]["collections"],
+)
 sys.argv = ["stages", "train"]
 runner.main()
 """
@@ -228,4 +231,7 @@ def test_threads_are_configured_before_pytorch_is_loaded(tmp_path: Path):
     shown = run(
         "-c", ORDER, cwd=tmp_path, library=Path(f"{ROOT / 'src'}{os.pathsep}{ROOT}")
     ).stdout.splitlines()
-    assert shown == ["threads, torch is loaded: False", "stage, torch is loaded: True"]
+    assert shown == [
+        "threads, torch is loaded: False",
+        "stage, torch is loaded: True looks at all objects: 0",
+    ]

@@ -13,6 +13,7 @@ from typing import Any, NoReturn
 from tokenmill import stage
 from tokenmill.core.errors import UserError, did_you_mean
 from tokenmill.core.paths import enclosing_project
+from tokenmill.process import look_for_garbage_rarely
 from tokenmill.words import units
 
 ABOUT = (
@@ -227,6 +228,7 @@ def port(text: str) -> int:
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run one command; without one, show the status. A user's error is one sentence on stderr and
     exit code 1."""
+    look_for_garbage_rarely()
     typed = list(sys.argv[1:] if arguments is None else arguments)
 
     def work() -> None:
