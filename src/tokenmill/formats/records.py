@@ -86,10 +86,11 @@ def read_whole_rows(path: Path, form: type[Form], *, way_out: str) -> list[Form]
 def parse_rows(content: bytes, form: type[Form], *, source: object, way_out: str) -> list[Form]:
     """The rows of a table that comes from elsewhere; see `read_rows`."""
     with _damage_named("a table", source, way_out):
-        rows = csv.DictReader(content.decode("utf-8").splitlines(), strict=True)
+        rows = csv.reader(content.decode("utf-8").splitlines(), strict=True)
+        head = next(rows, [])
         # `form` is known only at run time
         forms: Any = list[form]  # pyright: ignore[reportInvalidTypeForm]
-        return adapter(forms).validate_python([_cells(row) for row in rows])
+        return adapter(forms).validate_python([_cells(head, row) for row in rows if row])
 
 
 def write_rows(path: Path, form: type[Row], rows: Sequence[Row]) -> None:
@@ -129,15 +130,15 @@ def rounded(value: float) -> float:
     return float(f"{value:.6g}")
 
 
-def _cells(row: dict[str | Any, Any]) -> dict[str, str | None]:
-    """A row whose empty cells are null.
+def _cells(head: list[str], row: list[str]) -> dict[str, str | None]:
+    """The cells of a row by the names in the head; an empty one is null.
 
     Raises:
         ValueError: it has more or fewer cells than the head.
     """
-    if None in row or None in row.values():
+    if len(row) != len(head):
         raise ValueError("a row has not as many cells as the head")
-    return {name: cell or None for name, cell in row.items()}
+    return dict(zip(head, [cell or None for cell in row], strict=True))
 
 
 def _content(path: Path, way_out: str) -> bytes:
