@@ -1,5 +1,6 @@
 """What `tokenmill watch` shows."""
 
+import io
 import itertools
 import json
 import re
@@ -220,6 +221,32 @@ def test_the_last_page_does_not_load_itself_again(
     leads = [re.findall('class="lead">(.*)</p>', page)[0] for page in pages]
     assert ["is finished" in lead for lead in leads] == [False, is_ended]
     assert [bool(re.search(r"as of \d\d:\d\d", lead)) for lead in leads] == [False, not is_ended]
+
+
+@pytest.mark.parametrize(("seconds", "pause"), [(0.01, 1.0), (0.5, 10.0)])
+def test_a_slow_update_is_rarer(
+    project: Path, monkeypatch: pytest.MonkeyPatch, seconds: float, pause: float
+):
+    def look(_: Watched) -> bool:
+        nonlocal now
+        now += seconds
+        return len(pauses) < 3
+
+    def sleep(length: float) -> None:
+        nonlocal now
+        now += length
+        pauses.append(length)
+
+    begin(project)
+    watched = found(None, Console(quiet=True), once=True)
+    now = 0.0
+    pauses = list[float]()
+    monkeypatch.setattr(Watched, "look", look)
+    monkeypatch.setattr("tokenmill.cli.watch.newest_answers", lambda *_: [])
+    monkeypatch.setattr("time.monotonic", lambda: now)
+    monkeypatch.setattr("time.sleep", sleep)
+    watch._follow(watched, Console(file=io.StringIO()), with_page=False)
+    assert pauses == pytest.approx([pause] * 3)
 
 
 def test_weights_that_are_gone_are_no_end(project: Path):

@@ -31,7 +31,11 @@ if TYPE_CHECKING:
     from tokenmill.runs.under_way import UnderWay
 
 EVERY = 1.0
-"""Seconds between two updates in the terminal."""
+"""The least seconds between two updates in the terminal."""
+
+REST = 20
+"""How many times as long as an update takes the watching rests, so that it takes a twentieth of a
+core from the training. Half a second is what a table of 100,000 rows takes."""
 
 PAGE_EVERY = 5.0
 """Seconds between two updates of the page, which also reloads itself at this interval."""
@@ -124,13 +128,15 @@ def found(name: str | None, screen: Console, *, once: bool) -> "Watched":
 def _follow(watched: "Watched", screen: Console, *, with_page: bool) -> None:
     drawn_at = time.monotonic()
     with Live(console=screen, screen=True, auto_refresh=False) as live:
+        began = time.monotonic()
         while watched.look() and watched.now.is_on:
             watched.answers.update(watched.now)
             live.update(watched.frame(screen.width, screen.height), refresh=True)
             if with_page and time.monotonic() - drawn_at >= PAGE_EVERY:
                 drawn_at = time.monotonic()
                 watched.write_page(reloads=True)
-            time.sleep(EVERY)
+            time.sleep(max(EVERY, REST * (time.monotonic() - began)))
+            began = time.monotonic()
 
 
 @dataclass
