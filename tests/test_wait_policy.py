@@ -19,6 +19,10 @@ QUIET = {
 }
 
 
+on_linux = pytest.mark.skipif(sys.platform != "linux", reason="other systems are left alone")
+
+
+@on_linux
 def test_threads_sleep_early_beside_busy_processes():
     busy = [
         subprocess.Popen([sys.executable, "-c", "while True: pass"])
@@ -42,6 +46,7 @@ def test_threads_sleep_early_beside_busy_processes():
     assert said.strip() == str(process.SPIN_COUNT)
 
 
+@on_linux
 @pytest.mark.parametrize(
     ("running", "cores", "own", "said"),
     [
@@ -78,11 +83,12 @@ def test_threads_sleep_early_only_where_cores_are_wanted(
     assert environment.get("GOMP_SPINCOUNT") == said
 
 
-def test_a_system_that_binds_no_process_to_cores_is_left_alone(monkeypatch: pytest.MonkeyPatch):
-    """As macOS and Windows, where Python lacks the function."""
+def test_other_systems_are_left_alone(monkeypatch: pytest.MonkeyPatch):
+    """On macOS and Windows Python cannot tell the cores of a process."""
     for name in ("GOMP_SPINCOUNT", "OMP_NUM_THREADS"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.delattr(os, "sched_getaffinity")
+    monkeypatch.setattr(sys, "platform", "darwin")
     process.set_wait_policy()
     assert "GOMP_SPINCOUNT" not in os.environ
 

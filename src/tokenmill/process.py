@@ -55,8 +55,9 @@ def set_wait_policy() -> None:
     cores to themselves, but half as fast when other programs want those cores. docs/decisions.md
     has the figures.
     """
-    # On systems other than Linux, which do not have GNU's OpenMP either
-    with contextlib.suppress(OSError, ValueError, IndexError, AttributeError):
+    if sys.platform != "linux":  # elsewhere is no GNU OpenMP either
+        return
+    with contextlib.suppress(OSError, ValueError, IndexError):
         own_threads = int(os.environ.get("OMP_NUM_THREADS") or len(os.sched_getaffinity(0)))
         free_cores = (os.cpu_count() or 1) - own_threads
         if all(_running_elsewhere() >= free_cores + 0.5 for _ in range(TRIES)):

@@ -223,7 +223,7 @@ def test_the_last_page_does_not_load_itself_again(
     assert [bool(re.search(r"as of \d\d:\d\d", lead)) for lead in leads] == [False, not is_ended]
 
 
-@pytest.mark.parametrize(("seconds", "pause"), [(0.01, 1.0), (0.5, 10.0)])
+@pytest.mark.parametrize(("seconds", "pause"), [(0.01, 1.0), (0.25, 5.0), (4.0, 10.0)])
 def test_a_slow_update_is_rarer(
     project: Path, monkeypatch: pytest.MonkeyPatch, seconds: float, pause: float
 ):

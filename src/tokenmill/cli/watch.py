@@ -37,6 +37,9 @@ REST = 20
 """How many times as long as an update takes the watching rests, so that it takes a twentieth of a
 core from the training. Half a second is what a table of 100,000 rows takes."""
 
+LONGEST_REST = 10.0
+"""The most seconds between two updates."""
+
 PAGE_EVERY = 5.0
 """Seconds between two updates of the page, which also reloads itself at this interval."""
 
@@ -135,7 +138,7 @@ def _follow(watched: "Watched", screen: Console, *, with_page: bool) -> None:
             if with_page and time.monotonic() - drawn_at >= PAGE_EVERY:
                 drawn_at = time.monotonic()
                 watched.write_page(reloads=True)
-            time.sleep(max(EVERY, REST * (time.monotonic() - began)))
+            time.sleep(min(max(EVERY, REST * (time.monotonic() - began)), LONGEST_REST))
             began = time.monotonic()
 
 
