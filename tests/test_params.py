@@ -255,7 +255,9 @@ def test_unknown_key_near_no_other_is_to_be_removed(write: Write):
 
 def test_missing_key_says_what_it_is(write: Write):
     path = write(model__n_layer=REMOVED)
-    assert str(refused(path)) == f"{path}: model.n_layer is missing; add it: Transformer blocks."
+    assert str(refused(path)) == (
+        f"{path}: model.n_layer is missing; add it as in docs/parameters.md: Transformer blocks."
+    )
     assert refused(write(train=REMOVED)).parameters == ["train"]
 
 

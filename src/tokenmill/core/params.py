@@ -460,7 +460,8 @@ def _sentence(view: type[Section], details: ErrorDetails) -> str:
     if kind == "missing":
         section = _section(view, loc[:-1])
         meaning = " ".join(section.descriptions().get(str(loc[-1]), "").split()) if section else ""
-        return f"{name} is missing; add it{f': {meaning}' if meaning else '.'}"
+        way_out = "add it as in docs/parameters.md"
+        return f"{name} is missing; {way_out}{f': {meaning}' if meaning else '.'}"
     if kind == "value_error":
         return message if not name or message.startswith(name) else f"{name}: {message}"
     return f"{name} ({value!r}) must be {message}."
