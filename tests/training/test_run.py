@@ -32,11 +32,12 @@ from tokenmill.core.errors import UserError
 from tokenmill.core.files import write_json
 from tokenmill.core.paths import PACKED_SHARDS
 from tokenmill.formats import records
+from tokenmill.formats.token_file import SPLITS, read_metadata
 from tokenmill.model.huggingface import load_model
 from tokenmill.model.manifest import read_manifest
 from tokenmill.training import async_checkpoint, loop
 from tokenmill.training import run as run_module
-from tokenmill.training.checkpoint import OPTIMIZER, fingerprint
+from tokenmill.training.checkpoint import NUMERICS_VERSION, OPTIMIZER, fingerprint
 from tokenmill.training.history import RunState, StepRow, ValidationRow
 from tokenmill.training.params import RuntimeParams
 
@@ -436,6 +437,21 @@ def test_checkpoints_of_other_configurations_are_unused(here: Path, tokens: Path
     run(tokens, here / "model", seed=8)
     assert digest(here / "model") == expected
     assert len(list((here / ".resume").iterdir())) == 2
+
+
+def test_a_run_of_an_earlier_version_is_named(here: Path, tokens: Path, said: io.StringIO):
+    manifest = run(tokens, here / "before", seed=8).manifest
+    assert "earlier version" not in said.getvalue(), "nothing was there"
+    newest = checkpoints(here)[-1]
+    metadata = read_metadata(tokens)
+    text = {name: metadata.split(name).sha256 for name in SPLITS}
+    before = fingerprint(manifest.model, train_params(seed=8), text, numerics=NUMERICS_VERSION - 1)
+    resume = here / ".resume"
+    (resume / manifest.fingerprint).rename(resume / before)
+    run(tokens, here / "model", seed=8)
+    folder = f".resume/{before}/step-{newest:09d}"
+    assert f"{folder} is step {newest} of this run by an earlier version" in said.getvalue()
+    assert {path.name for path in resume.iterdir()} == {before, manifest.fingerprint}
 
 
 def test_another_machine_continues_from_dvc_s_output(here: Path, tokens: Path):

@@ -1,6 +1,7 @@
 """Fine-tuning as a job for `training.run`: the chats from disk, and the model to start from."""
 
 import contextlib
+import functools
 import hashlib
 import math
 import os
@@ -27,7 +28,7 @@ from tokenmill.model.huggingface import load_model
 from tokenmill.model.manifest import MANIFEST, Manifest, TrainedWith, read_manifest
 from tokenmill.model.sequences import PackedTexts
 from tokenmill.temporary import temporary_folder
-from tokenmill.training.checkpoint import fingerprint
+from tokenmill.training.checkpoint import earlier_fingerprints, fingerprint
 from tokenmill.training.job import Data, Job
 from tokenmill.training.lora import adapt, trained_parameters
 from tokenmill.training.params import RuntimeParams, TrainParams
@@ -150,7 +151,6 @@ def tuning_job(
     config, start_sha256 = base.model, base.weights[-1]
     newest = models / f"epoch-{base.epochs}"
     origin = str(newest)
-    hashes = {"train": _sha256(rows), "val": _sha256(val.layers)}
     method: dict[str, object] = {"method": "full"}
     learning = None
     if lora:
@@ -160,9 +160,11 @@ def tuning_job(
         except ValueError as error:
             raise UserError(str(error)) from None
         origin += f" with LoRA: {learning:,} parameters learn, {base.parameters:,} stay"
+    text = {"train": _sha256(rows), "val": _sha256(val.layers)}
+    identify = functools.partial(fingerprint, config, train, text, start=start_sha256, **method)
     manifest = base.model_copy(
         update={
-            "fingerprint": fingerprint(config, train, hashes, start=start_sha256, **method),
+            "fingerprint": identify(),
             "train": TrainedWith.model_validate(train.model_dump()),
             "epochs": train.epochs,
             "start_sha256": start_sha256,
@@ -173,6 +175,7 @@ def tuning_job(
     return Job(
         work=Workload(config, train, tokens, whole_texts=True, learning=learning),
         manifest=manifest,
+        earlier=earlier_fingerprints(identify),
         start=lambda: _first_model(newest, lora, seed=train.seed),
         origin=origin,
         open=lambda compute, *_: Data(

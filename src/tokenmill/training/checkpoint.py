@@ -98,22 +98,34 @@ RESUME = "resume"
 
 
 def fingerprint(
-    model: ModelConfig, train: TrainParams, text: dict[str, str], **more: object
+    model: ModelConfig,
+    train: TrainParams,
+    text: dict[str, str],
+    *,
+    numerics: int = NUMERICS_VERSION,
+    **more: object,
 ) -> str:
     """Identify what a run computes by sixteen hexadecimal digits. Two runs have the same ones if
     one can continue from the other's checkpoints.
 
     The digits follow from the model, the parameters in `train` that a run may not change, the
-    hashes in `text` of the two splits, and `more`: whatever else decides what the run computes.
+    hashes in `text` of the two splits, the version `numerics` of what a step computes, and `more`:
+    whatever else decides what the run computes.
     """
     parameters = train.model_dump(exclude=RESUMABLE_KEYS)
     content = {
-        "numerics": NUMERICS_VERSION,
+        "numerics": numerics,
         "model": model.model_dump(),
         "train": parameters,
         "tokens": text,
     } | more
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def earlier_fingerprints(identify: Callable[..., str]) -> list[str]:
+    """The fingerprints that the run of `identify(numerics=…)` had under each earlier
+    NUMERICS_VERSION, the newest first."""
+    return [identify(numerics=version) for version in reversed(range(NUMERICS_VERSION))]
 
 
 @dataclass(frozen=True)

@@ -38,7 +38,12 @@ from tokenmill.training.memory import FittingMicroBatch
 from tokenmill.training.mirror import Mirror, mirrored
 from tokenmill.training.optimizer import Optimizer
 from tokenmill.training.params import RuntimeParams, TrainParams
-from tokenmill.training.resume import best_checkpoint, fill_from_previous, find_checkpoint
+from tokenmill.training.resume import (
+    best_checkpoint,
+    earlier_checkpoint,
+    fill_from_previous,
+    find_checkpoint,
+)
 from tokenmill.training.schedule import Workload
 from tokenmill.words.units import counted
 
@@ -180,7 +185,7 @@ def open_training(
     work, runtime, group = job.work, setup.runtime, setup.group
     checkpoint = find_checkpoint(store, work, say=display.say) if group.is_main else None
     if not checkpoint:
-        display.say(f"starting from {job.origin}")
+        display.say(earlier_checkpoint(resume_root(), job.earlier) + f"starting from {job.origin}")
     if setup.compute.emulates_precision:
         display.say(
             f"train.precision ({work.train.precision}): this processor only emulates such "
