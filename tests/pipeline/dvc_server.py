@@ -98,7 +98,7 @@ def serve(listener: socket.socket, python: str) -> None:
             client, _ = listener.accept()
             if not (pid := os.fork()):
                 become(client, python)
-            running[os.pidfd_open(pid)] = pid, client
+            running[os.pidfd_open(pid)] = pid, client  # pyright: ignore[reportAttributeAccessIssue]
 
 
 def become(client: socket.socket, python: str) -> NoReturn:

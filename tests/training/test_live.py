@@ -87,7 +87,7 @@ def test_the_run_is_on_after_the_clock_was_set(here: Path, monkeypatch: pytest.M
     assert found is not None
     process = psutil.Process()
     boot = psutil.boot_time()
-    for module in (psutil, psutil._pslinux):
+    for module in (psutil, psutil._pslinux):  # pyright: ignore[reportAttributeAccessIssue]
         monkeypatch.setattr(module, "boot_time", lambda: boot + 5)
     assert psutil.Process().create_time() == pytest.approx(process.create_time() + 5)
     assert found.is_on
