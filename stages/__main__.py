@@ -35,12 +35,10 @@ def main() -> None:
         stage = importlib.import_module("tokenmill.stage")
         work = importlib.import_module(f"stages.{name}")
     except ModuleNotFoundError as error:
-        if error.name and error.name.startswith(("tokenmill", "stages")):
+        said = importlib.import_module("tokenmill.core.errors").missing_package(error)
+        if said is None:
             raise
-        sys.exit(
-            f"error: {sys.executable} lacks {error.name}; activate the environment first: "
-            ". .venv/bin/activate (`make repro` creates it)."
-        )
+        sys.exit(f"error: {said}")
     except EOFError:  # of `marshal`: Python does not look whether its own files are whole
         sys.exit(importlib.import_module("tokenmill.byte_code").start_again())
 

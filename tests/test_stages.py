@@ -1,5 +1,6 @@
 """`python -m stages NAME` runs the code beside it, or says in one sentence why it cannot."""
 
+import importlib
 import marshal
 import os
 import py_compile
@@ -179,6 +180,15 @@ def test_missing_package_is_one_sentence(tmp_path: Path):
     assert done.returncode == 1
     assert "activate the environment first" in done.stderr
     assert len(done.stderr.splitlines()) == 1
+
+
+def test_a_package_missing_later_is_one_sentence(monkeypatch: pytest.MonkeyPatch):
+    """As after an update of the project in an environment that is still the old one."""
+    monkeypatch.setitem(sys.modules, "ijson", None)
+    with pytest.raises(SystemExit, match=r"lacks ijson; .*make repro"):
+        stage.report_errors(lambda: print(importlib.import_module("ijson")))
+    with pytest.raises(ModuleNotFoundError):
+        stage.report_errors(lambda: print(importlib.import_module("tokenmill.nothing")))
 
 
 def test_cut_byte_code_is_removed_and_the_stage_runs(tmp_path: Path):

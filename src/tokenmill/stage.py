@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from tokenmill import byte_code, git
-from tokenmill.core.errors import UserError
+from tokenmill.core.errors import UserError, missing_package
 from tokenmill.core.files import DISK_FULL
 from tokenmill.process import end_with_dvc
 from tokenmill.words.units import message
@@ -27,6 +27,8 @@ WAYS_OUT = DISK_FULL | {
     errno.EROFS: "mount its file system for writing, or move the project elsewhere,",
 }
 """The way out of errors that a change of the file system mends."""
+
+OUT_OF_MEMORY = "out of memory; free some and type the same command again: nothing is half-written."
 
 
 def run_stage(main: Callable[[], None]) -> None:
@@ -52,8 +54,6 @@ def report_errors(work: Callable[[], None]) -> None:
         _check_threads()
         work()
         sys.stdout.flush()
-    except UserError as error:
-        sys.exit(f"error: {message(str(error))}")
     except BrokenPipeError:
         # For what Python flushes at its end
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -62,26 +62,39 @@ def report_errors(work: Callable[[], None]) -> None:
         if "marshal" not in str(error):
             raise
         byte_code.start_again()
-    except UnicodeEncodeError as error:
-        # A codec may have another name for itself, as charmap
-        encoding = sys.getfilesystemencoding()
-        if encoding == "utf-8" or error.encoding.startswith("utf"):
-            raise
-        sentence = (
-            f"{error.object}: names of files are {encoding} here; `export PYTHONUTF8=1` and type "
-            "the same command again."
-        )
-        sys.exit(f"error: {message(sentence)}")
-    except OSError as error:
-        sys.exit(f"error: {message(describe(error))}")
-    except MemoryError:
-        sys.exit(
-            "error: out of memory; free some and type the same command again: nothing is "
-            "half-written."
-        )
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         sys.exit(130)
+    except Exception as error:
+        said = _sentence(error)
+        if said is None:
+            raise
+        sys.exit(f"error: {message(said)}")
+
+
+def _sentence(error: Exception) -> str | None:
+    """What a user reads of an error; None if no user caused it."""
+    said = None
+    match error:
+        case UserError():
+            said = str(error)
+        case ModuleNotFoundError():
+            said = missing_package(error)
+        case UnicodeEncodeError():
+            # A codec may have another name for itself, as charmap
+            encoding = sys.getfilesystemencoding()
+            if encoding != "utf-8" and not error.encoding.startswith("utf"):
+                said = (
+                    f"{error.object}: names of files are {encoding} here; `export PYTHONUTF8=1` "
+                    "and type the same command again."
+                )
+        case OSError():
+            said = describe(error)
+        case MemoryError():
+            said = OUT_OF_MEMORY
+        case _:
+            pass
+    return said
 
 
 def _take_ctrl_c() -> None:

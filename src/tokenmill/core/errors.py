@@ -1,6 +1,7 @@
 """The one exception that a user may see: a sentence with the name, the value and the way out."""
 
 import difflib
+import sys
 from collections.abc import Iterable
 
 
@@ -14,6 +15,17 @@ class UserError(Exception):
 def first_line(error: BaseException) -> str:
     """The first line of an error's message, or the name of its type if it has no message."""
     return (str(error).splitlines() or [type(error).__name__])[0]
+
+
+def missing_package(error: ModuleNotFoundError) -> str | None:
+    """What a user does about a package that this Python lacks; None if the module is one of this
+    project."""
+    if error.name and error.name.startswith(("tokenmill", "stages")):
+        return None
+    return (
+        f"{sys.executable} lacks {error.name}; activate the environment first: "
+        ". .venv/bin/activate (`make repro` creates it, and brings it up to date)."
+    )
 
 
 def did_you_mean(word: str, known: Iterable[str], before: str = "") -> str:
