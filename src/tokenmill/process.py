@@ -55,10 +55,11 @@ def set_wait_policy() -> None:
     cores to themselves, but half as fast when other programs want those cores. docs/decisions.md
     has the figures.
     """
-    if sys.platform != "linux":  # elsewhere is no GNU OpenMP either
+    own_cores = getattr(os, "sched_getaffinity", None)
+    if own_cores is None:  # on macOS and Windows, which do not have GNU's OpenMP
         return
     with contextlib.suppress(OSError, ValueError, IndexError):
-        own_threads = int(os.environ.get("OMP_NUM_THREADS") or len(os.sched_getaffinity(0)))
+        own_threads = int(os.environ.get("OMP_NUM_THREADS") or len(own_cores(0)))
         free_cores = (os.cpu_count() or 1) - own_threads
         if all(_running_elsewhere() >= free_cores + 0.5 for _ in range(TRIES)):
             os.environ.setdefault("GOMP_SPINCOUNT", str(SPIN_COUNT))

@@ -35,13 +35,14 @@ EVERY = 1.0
 
 REST = 20
 """How many times as long as an update takes the watching rests, so that it takes a twentieth of a
-core from the training. Half a second is what a table of 100,000 rows takes."""
+core from the training. Half a second is what a table of 100,000 rows takes, and LONGEST_REST
+bounds."""
 
 LONGEST_REST = 10.0
 """The most seconds between two updates."""
 
 PAGE_EVERY = 5.0
-"""Seconds between two updates of the page, which also reloads itself at this interval."""
+"""The least seconds between two updates of the page, which also reloads itself at this interval."""
 
 BETWEEN_STAGES = 10.0
 """The most seconds for which DVC holds no lock between two stages of a run, with room to spare."""

@@ -19,8 +19,8 @@ def first_line(error: BaseException) -> str:
 
 def missing_package(error: ModuleNotFoundError) -> str | None:
     """What a user does about a package that this Python lacks; None if the module is one of this
-    project."""
-    if error.name and error.name.startswith(("tokenmill", "stages")):
+    project, or not named."""
+    if not error.name or error.name.partition(".")[0] in {"tokenmill", "stages"}:
         return None
     return (
         f"{sys.executable} lacks {error.name}; activate the environment first: "

@@ -117,24 +117,26 @@ class Unchanged:
     """A file as it is now: what is read of it later may have been written or put there since."""
 
     def __init__(self, path: Path):
-        self._path = path
+        self.path = path
         self._version = self._version_now()
 
-    def check(self, way_out: str) -> None:
-        """Refuse another size, or another time of the last change.
+    @property
+    def holds(self) -> bool:
+        """Whether the file has the size and the time of the last change that it had."""
+        return self._version_now() == self._version
 
-        Args:
-            way_out: the end of the error's sentence.
+    def check(self) -> None:
+        """Refuse a file that has changed, or is missing.
 
         Raises:
-            UserError: the file has changed, or is missing.
+            UserError: it has.
         """
-        if self._version_now() != self._version:
-            raise UserError(f"{self._path} changed while it was read; {way_out}")
+        if not self.holds:
+            raise UserError(f"{self.path} changed while it was read; run `dvc repro` again.")
 
     def _version_now(self) -> tuple[int, int] | None:
         try:
-            status = self._path.stat()
+            status = self.path.stat()
         except FileNotFoundError:
             return None
         return status.st_size, status.st_mtime_ns

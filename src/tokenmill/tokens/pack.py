@@ -263,7 +263,7 @@ def pack_shard(item: Item, *, work: Work) -> tuple[str, PackedShard, bool]:
     if earlier := _reused(kept, target):
         return key, earlier, True
     packed = _encoded(item, target, work)
-    read.check("run `dvc repro` again.")
+    read.check()
     # The description last: a result that has one is complete
     files.remove(kept)
     files.link_or_copy(target, kept)
@@ -282,7 +282,7 @@ def store_shard(item: Item, *, work: Work) -> tuple[str, PackedShard, bool]:
     with temporary_folder() as folder:
         target = folder / item.packed_name
         packed = _encoded(item, target, work)
-        read.check("run `dvc repro` again.")
+        read.check()
         store.put(target, packed)
     return key, packed, False
 

@@ -124,7 +124,7 @@ def fingerprint(
 
 def earlier_fingerprints(identify: Callable[..., str]) -> list[str]:
     """The fingerprints that the run of `identify(numerics=…)` had under each earlier
-    NUMERICS_VERSION, the newest first."""
+    NUMERICS_VERSION, the newest first, if it had the parameters of today."""
     return [identify(numerics=version) for version in reversed(range(NUMERICS_VERSION))]
 
 

@@ -139,6 +139,7 @@ def _open_tokens(  # noqa: PLR0917 (the last three are those of `Job.open`)
         compute.device,
         processes=group.on_this_machine,
     )
+    file.check()  # it was read twice: compared, then placed
     measured = measured_text(tokens, "val", tokenizer_file, at_most=work.train.validation_bytes)
     cut = {"context_length": work.config.context_length, "device": compute.device}
     return Data(

@@ -46,7 +46,7 @@ SEQUENCES_IN_MESSAGE = 8
 
 @dataclass(frozen=True)
 class Setup:
-    """How a run computes, decided by its parameters, the device and the processes."""
+    """How and on what a run computes, decided by its parameters, the device and the processes."""
 
     runtime: RuntimeParams
     group: Group
@@ -373,15 +373,8 @@ def save_checkpoint(run: Training) -> None:
     """Begin to write a checkpoint, after all losses up to here were read and are finite.
 
     Weights that the last update broke are not saved. The next loss ends the run.
-
-    Raises:
-        UserError: the file that the tokens are read from has changed.
     """
-    if run.data.mapped:
-        run.data.mapped.check(
-            "the steps since the last checkpoint are not saved. `dvc repro` unpacks the tokens "
-            "again and continues from there."
-        )
+    check_tokens(run)
     read_losses(run)
     with run.saver.timed():
         model = whole_model(run.model)
@@ -389,6 +382,18 @@ def save_checkpoint(run: Training) -> None:
         if run.group.is_main and is_finite(model):
             copied = run.saver.save(run.state, model, optimizer, owned=run.group.shards)
             run.optimizer.update_after(copied)
+
+
+def check_tokens(run: Training) -> None:
+    """End the run, without the steps since the last checkpoint, if the file that its tokens are
+    read from has changed, on any machine."""
+    file = run.data.mapped
+    if file and not run.group.all_reduce_min(file.holds):
+        run.saver.wait()
+        run.group.end(
+            f"{file.path} changed while it was read; the steps since the last checkpoint are not "
+            "saved. `dvc repro` unpacks the tokens again and continues from there."
+        )
 
 
 def is_finite(model: GPT) -> bool:

@@ -141,14 +141,14 @@ def _exact_sentence(checkpoint: Checkpoint, newer: Checkpoint | None, work: Work
 
 
 def earlier_checkpoint(root: Path, fingerprints: Iterable[str]) -> str:
-    """The beginning of a sentence: the first run of these that has checkpoints in `root`. They are
-    of an earlier version of what a step computes, and are not continued. Empty if there is none."""
+    """A sentence about the first run of these that has checkpoints in `root`. They are of an
+    earlier version of what a step computes, and are not continued. Empty if there is none."""
     for name in fingerprints:
         if steps := step_folders(root / name):
             newest, folder = steps[-1]
             return (
                 f"{folder} is step {newest:,} of this run by an earlier version of TokenMill, "
-                "whose steps computed other numbers; only a checkout of that version continues it; "
+                "whose steps computed other numbers; only a checkout of that version continues it"
             )
     return ""
 

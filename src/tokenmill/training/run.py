@@ -185,7 +185,9 @@ def open_training(
     work, runtime, group = job.work, setup.runtime, setup.group
     checkpoint = find_checkpoint(store, work, say=display.say) if group.is_main else None
     if not checkpoint:
-        display.say(earlier_checkpoint(resume_root(), job.earlier) + f"starting from {job.origin}")
+        if earlier := earlier_checkpoint(resume_root(), job.earlier):
+            display.say(earlier)
+        display.say(f"starting from {job.origin}")
     if setup.compute.emulates_precision:
         display.say(
             f"train.precision ({work.train.precision}): this processor only emulates such "
