@@ -29,7 +29,7 @@ from tests.training.tiny import (
     write_tokens,
 )
 from tokenmill.core.errors import UserError
-from tokenmill.core.files import write_json
+from tokenmill.core.files import Unchanged, write_json
 from tokenmill.core.paths import PACKED_SHARDS
 from tokenmill.formats import records
 from tokenmill.formats.token_file import SPLITS, read_metadata
@@ -199,6 +199,18 @@ def test_steps_on_tokens_that_changed_are_not_saved(
     assert checkpoints(here) == [3]
     run(given, here / "model", runtime=runtime)
     assert digest(here / "model") == digest(here / "quiet")
+
+
+def test_tokens_that_changed_on_another_machine_end_the_run(tmp_path: Path):
+    file = tmp_path / "train.bin"
+    file.write_bytes(b"right")
+    training = mock.Mock()
+    training.data.mapped = Unchanged(file)
+    training.group.all_reduce_min.return_value = 0
+    training.group.end.side_effect = UserError
+    with pytest.raises(UserError):
+        loop.check_tokens(training)
+    training.group.all_reduce_min.assert_called_once_with(True)
 
 
 @pytest.mark.parametrize(
