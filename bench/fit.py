@@ -34,7 +34,6 @@ from tokenmill.planning.fit import (
     fit,
     workload,
 )
-from tokenmill.process import set_wait_policy
 from tokenmill.schema import AllParams
 from tokenmill.stage import report_errors
 from tokenmill.training.history import EpochRow
@@ -61,7 +60,6 @@ def main() -> None:
     parser.add_argument("--minutes", type=float, nargs="+", default=[1.0])
     parser.add_argument("--alone", action="store_true", help="without the neighbours")
     options = parser.parse_args()
-    set_wait_policy()  # as the command does, before PyTorch is loaded
     rows = RowFile(options.json)
     report_errors(lambda: run(options.texts, options.minutes, rows, alone=options.alone))
 

@@ -10,7 +10,6 @@ import contextlib
 import itertools
 import math
 import multiprocessing
-import os
 import statistics
 import sys
 import time
@@ -18,7 +17,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
 from typing import Any
-from unittest import mock
 
 import numpy as np
 import torch
@@ -29,7 +27,6 @@ from tokenmill.core.params import read_yaml
 from tokenmill.model.config import ModelConfig
 from tokenmill.model.device import Compute, choose_compute, configure_process
 from tokenmill.planning.benchmark import StepBenchmark
-from tokenmill.process import set_wait_policy
 from tokenmill.training.compile import Compilation, missing_compiler
 from tokenmill.training.distributed import SINGLE, Group
 from tokenmill.training.params import RuntimeParams, TrainParams
@@ -110,14 +107,8 @@ WARM_UP = 3
 """Steps after the first one that do not count either."""
 
 
-@dataclass(frozen=True)
-class Contender:
-    """Who takes part."""
-
-    make: Callable[[], Steps]
-    """To be called in the contender's process; a partial of a module's function."""
-    is_stage: bool
-    """Whether its process starts as one of TokenMill's stages does; else as any script."""
+Contender = Callable[[], Steps]
+"""Who takes part: makes its steps in a process of its own. A partial of a module's function."""
 
 
 @dataclass(frozen=True)
@@ -283,11 +274,8 @@ def _process(contender: Contender) -> Iterator[Connection]:
     """A process that does a contender's steps when it is asked to."""
     context = multiprocessing.get_context("spawn")
     link, far = context.Pipe()
-    process = context.Process(target=_work, args=(far, contender.make), daemon=False)
-    with mock.patch.dict(os.environ):
-        if contender.is_stage:
-            set_wait_policy()
-        process.start()
+    process = context.Process(target=_work, args=(far, contender), daemon=False)
+    process.start()
     far.close()
     try:
         yield link
@@ -296,7 +284,7 @@ def _process(contender: Contender) -> Iterator[Connection]:
         process.join()
 
 
-def _work(link: Connection, make: Callable[[], Steps]) -> None:
+def _work(link: Connection, make: Contender) -> None:
     """Answer each number of steps with the seconds a step and the most memory so far; 0 is the
     first step, warming up after it."""
     with contextlib.suppress(EOFError):

@@ -21,6 +21,7 @@ CANNOT_CHANGE_A_RESULT = {
     "inputs",
     "byte_code",
     "temporary",
+    "wait_policy",
 }
 """These draw, count, configure, refuse, or choose where work runs and copies lie. DVC need not run
 a stage again when they change."""
@@ -32,7 +33,7 @@ LAYERS = (
     ("core", "temporary"),
     ("formats",),
     ("words", "languages", "normalize", "executor", "byte_code"),
-    ("process",),
+    ("process", "wait_policy"),
     ("costs", "git", "hardware"),
     ("stage", "inputs", "dvc_lock"),
     ("display",),

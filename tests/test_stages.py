@@ -20,7 +20,7 @@ ORDER = """
 import gc, sys
 from tokenmill import process, stage
 import stages.__main__ as runner
-process.set_wait_policy = lambda: print("threads, torch is loaded:", "torch" in sys.modules)
+process.set_allocators = lambda: print("allocators, torch is loaded:", "torch" in sys.modules)
 stage.run_stage = lambda main: print(
     "stage, torch is loaded:", "torch" in sys.modules,
     "looks at all objects:", gc.get_stats()[-1]["collections"],
@@ -237,11 +237,11 @@ def test_a_dot_instead_of_a_space_is_refused(tmp_path: Path):
     assert "`python -m stages clean`" in done.stderr
 
 
-def test_threads_are_configured_before_pytorch_is_loaded(tmp_path: Path):
+def test_allocators_are_told_before_pytorch_is_loaded(tmp_path: Path):
     shown = run(
         "-c", ORDER, cwd=tmp_path, library=Path(f"{ROOT / 'src'}{os.pathsep}{ROOT}")
     ).stdout.splitlines()
     assert shown == [
-        "threads, torch is loaded: False",
+        "allocators, torch is loaded: False",
         "stage, torch is loaded: True looks at all objects: 0",
     ]

@@ -1,115 +1,176 @@
-"""How long waiting threads spin: decided by the load of the machine, and never against the user's
-own setting."""
+"""How waiting threads of PyTorch follow the load of the machine."""
 
+import ctypes
 import os
 import subprocess
 import sys
-from pathlib import Path
+import threading
 from unittest import mock
 
 import pytest
+import torch
 
 from tests.imports import ROOT
-from tokenmill import process
+from tokenmill import wait_policy
+from tokenmill.wait_policy import BUSY, QUIET_LOOKS, IdleTeam, WaitPolicy
 
-QUIET = {
-    name: value
-    for name, value in os.environ.items()
-    if name not in {"GOMP_SPINCOUNT", "OMP_NUM_THREADS"}
-}
-
+CORES = os.cpu_count() or 1
 
 on_linux = pytest.mark.skipif(sys.platform != "linux", reason="other systems are left alone")
+spins = pytest.mark.skipif(CORES < 2, reason="on one core no thread of OpenMP spins for long")
+
+SPINNING = """
+import ctypes, time, torch
+from tokenmill.wait_policy import IdleTeam
+
+def processor_seconds():
+    began = time.process_time()
+    for _ in range(100):
+        torch.ones(torch.get_num_threads() << 16)
+        time.sleep(0.002)
+    return time.process_time() - began
+
+team = lambda: IdleTeam(ctypes.CDLL(None).GOMP_parallel, size=2)
+processor_seconds()
+for _ in range(2):
+    print(processor_seconds())
+    sleeping = team()
+    print(processor_seconds())
+    sleeping.end()
+"""
+
+BESIDE_OTHERS = """
+import threading, time, torch
+from tokenmill.wait_policy import LOOK_SECONDS, adapt_wait_policy
+
+adapt_wait_policy()
+ended = time.monotonic() + 4 * LOOK_SECONDS
+until = time.monotonic() + 60
+while time.monotonic() < until:
+    torch.ones(torch.get_num_threads() << 16)
+    there = any(thread.name == "idle team" for thread in threading.enumerate())
+    if there and time.monotonic() > ended:
+        print("asleep early")
+        break
+"""
+
+
+def run(code: str) -> list[str]:
+    """Run Python code in a process whose threads wait as libgomp chooses; one for each core."""
+    decided = (*wait_policy.DECIDED_BY_USER, "OMP_NUM_THREADS", "MKL_NUM_THREADS")
+    environment = {name: value for name, value in os.environ.items() if name not in decided}
+    return subprocess.check_output(
+        [sys.executable, "-c", code],
+        cwd=ROOT,
+        env=environment | {"PYTHONPATH": str(ROOT / "src"), "OMP_NUM_THREADS": str(CORES)},
+        text=True,
+    ).split("\n")[:-1]
+
+
+@on_linux
+@spins
+def test_threads_spin_until_there_is_an_idle_team_and_after_it():
+    """This holds of the installed PyTorch, with the OpenMP that it brings."""
+    spun, slept, again, slept_again = map(float, run(SPINNING))
+    assert max(slept, slept_again) < min(spun, again) / 2
 
 
 @on_linux
 def test_threads_sleep_early_beside_busy_processes():
-    busy = [
-        subprocess.Popen([sys.executable, "-c", "while True: pass"])
-        for _ in range(os.cpu_count() or 1)
-    ]
-    code = (
-        "import os; from tokenmill.process import *; "
-        "set_wait_policy(); print(os.environ['GOMP_SPINCOUNT'])"
-    )
+    busy = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(2 * CORES)]
     try:
-        said = subprocess.check_output(
-            [sys.executable, "-c", code],
-            cwd=ROOT,
-            env=QUIET | {"PYTHONPATH": str(ROOT / "src")},
-            text=True,
-        )
+        said = run(BESIDE_OTHERS)
     finally:
         for each in busy:
             each.kill()
             each.wait()
-    assert said.strip() == str(process.SPIN_COUNT)
+    assert said == ["asleep early"]
+
+
+class Teams(list[str]):
+    """Makes teams that only record what happens to them."""
+
+    def make(self) -> mock.Mock:
+        self.append("made")
+        return mock.Mock(spec=IdleTeam, end=lambda: self.append("ended"))
+
+
+@pytest.mark.parametrize(
+    ("waited", "said"),
+    [
+        ([], ["made"]),
+        ([BUSY], ["made", "ended"]),
+        ([0.0] * 2 * QUIET_LOOKS, ["made", "ended"]),
+        ([2 * BUSY] * 5, ["made"]),
+        ([0.0, 2 * BUSY, 2 * BUSY], ["made", "ended", "made"]),
+        ([2 * BUSY, *[BUSY] * (QUIET_LOOKS - 1)], ["made"]),
+        ([2 * BUSY, *[BUSY] * QUIET_LOOKS], ["made", "ended"]),
+        ([2 * BUSY, *[0.0] * (QUIET_LOOKS - 1), 2 * BUSY, 0.0], ["made"]),
+        ([1.0, *[0.0] * 3 * QUIET_LOOKS, 1.0], ["made", "ended", "made"]),
+    ],
+    ids=["at first", "free", "quiet", "busy", "later", "not yet", "over", "again", "and again"],
+)
+def test_the_team_follows_the_load_slowly_back(waited: list[float], said: list[str]):
+    teams = Teams()
+    policy = WaitPolicy(teams.make)
+    for part in waited:
+        policy.decide(part)
+    assert teams == said
 
 
 @on_linux
 @pytest.mark.parametrize(
-    ("running", "cores", "own", "said"),
+    ("cores", "threads", "own", "size"),
     [
-        ("1/80", 2, {}, None),
-        ("2/80", 2, {}, "1000"),
-        ("2/80", 2, {"GOMP_SPINCOUNT": "7"}, "7"),
-        ("2/80", 2, {"OMP_NUM_THREADS": "1"}, None),
-        ("2/80", 3, {}, None),
-        ("", 2, {}, None),
-    ],
-    ids=[
-        "alone",
-        "beside one",
-        "the user's word",
-        "room for both",
-        "cores of their own",
-        "another system",
+        (2, 2, {}, 2),
+        (2, 1, {}, None),
+        (3, 2, {}, 3),
+        (16, 8, {}, 10),
+        (16, 7, {}, None),
+        (2, 8, {}, 2),
+        (2, 2, {"GOMP_SPINCOUNT": "7"}, None),
+        (2, 2, {"OMP_WAIT_POLICY": "passive"}, None),
     ],
 )
-def test_threads_sleep_early_only_where_cores_are_wanted(
-    running: str, cores: int, own: dict[str, str], said: str | None, tmp_path: Path
+def test_a_team_has_more_threads_than_cores_are_left(
+    cores: int,
+    threads: int,
+    own: dict[str, str],
+    size: int | None,
+    monkeypatch: pytest.MonkeyPatch,
 ):
-    load = tmp_path / "loadavg"
-    environment = dict(own)
-    if running:
-        load.write_text(f"0.00 0.00 0.00 {running} 77\n")
-    with (
-        mock.patch.object(process, "LOAD", load),
-        mock.patch.object(os, "cpu_count", return_value=cores),
-        mock.patch.object(os, "sched_getaffinity", return_value={0, 1}),
-        mock.patch.object(os, "environ", environment),
-    ):
-        process.set_wait_policy()
-    assert environment.get("GOMP_SPINCOUNT") == said
+    sizes: list[int] = []
+    followed = threading.Event()
 
+    class Policy:
+        def __init__(self, make_team: mock.Mock):
+            sizes.append(make_team.keywords["size"])
 
-def test_other_systems_are_left_alone(monkeypatch: pytest.MonkeyPatch):
-    """On macOS and Windows Python cannot tell the cores of a process."""
-    for name in ("GOMP_SPINCOUNT", "OMP_NUM_THREADS"):
+        follow = followed.set
+
+    for name in wait_policy.DECIDED_BY_USER:
         monkeypatch.delenv(name, raising=False)
-    monkeypatch.delattr(os, "sched_getaffinity", raising=False)
-    process.set_wait_policy()
-    assert "GOMP_SPINCOUNT" not in os.environ
+    for name, value in own.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(cores)))
+    monkeypatch.setattr(torch, "get_num_threads", lambda: threads)
+    monkeypatch.setattr(wait_policy, "WaitPolicy", Policy)
+    wait_policy.adapt_wait_policy.__wrapped__()
+    assert sizes == ([size] if size else [])
+    assert followed.wait(60 if size else 0) == bool(size)
+    if size:
+        assert threads + size - 1 > cores
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="only there can PyTorch's segments grow")
-@pytest.mark.parametrize("name", ["PYTORCH_ALLOC_CONF", "_RJEM_MALLOC_CONF"])
-def test_allocators_give_back_unless_the_user_says_otherwise(
-    name: str, monkeypatch: pytest.MonkeyPatch
-):
-    names = {"PYTORCH_ALLOC_CONF", "_RJEM_MALLOC_CONF"}
-    monkeypatch.setattr(os, "environ", given := {name: "own"})
-    process.set_allocators()
-    assert given.keys() == names
-    assert [one for one in names if given[one] == "own"] == [name]
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere polars has another allocator")
-def test_polars_understands_what_its_allocator_is_told():
-    told: dict[str, str] = {}
-    with mock.patch.object(os, "environ", told):
-        process.set_allocators()
-    strict = {"_RJEM_MALLOC_CONF": f"abort_conf:true,{told['_RJEM_MALLOC_CONF']}"}
-    subprocess.run(
-        [sys.executable, "-c", "import polars"], env=os.environ | strict, check=True, timeout=60
-    )
+@pytest.mark.parametrize("missing", ["the system", "OpenMP", "the kernel's numbers"])
+def test_other_systems_are_left_alone(missing: str, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(wait_policy, "WaitPolicy", mock.Mock(side_effect=AssertionError))
+    for name in wait_policy.DECIDED_BY_USER:
+        monkeypatch.delenv(name, raising=False)
+    if missing == "the system":
+        monkeypatch.setattr(sys, "platform", "darwin")
+    elif missing == "OpenMP":
+        monkeypatch.setattr(ctypes, "CDLL", lambda _: object())
+    else:
+        monkeypatch.setattr(wait_policy, "core_waits", dict)
+    wait_policy.adapt_wait_policy.__wrapped__()

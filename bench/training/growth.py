@@ -111,13 +111,11 @@ def contenders_of(size: Size, checkout: Path | None) -> dict[str, Contender]:
     if checkout:
         how: dict[str, Any] = {"precision": "float32", "batch": BATCH, "compiled": False}
         theirs = partial(their_steps, checkout, ids, size.shape, biases=True, **how)
-        found[NANOGPT] = Contender(theirs, is_stage=False)
+        found[NANOGPT] = theirs
     for name, (architecture, optimizer, precision) in OURS.items():
         model = size.shape | {"architecture": architecture, "dropout": 0.0}
         train = {"batch_size": BATCH, "optimizer": optimizer, "precision": precision}
-        found[name] = Contender(
-            partial(our_steps, ids, model, train, compiled=False), is_stage=True
-        )
+        found[name] = partial(our_steps, ids, model, train, compiled=False)
     return found
 
 

@@ -33,7 +33,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from bench.harness import TURN_SECONDS, Contender, Timed, compute_for, here, measure
+from bench.harness import TURN_SECONDS, Timed, compute_for, here, measure
 from bench.program import RowFile, command_line
 from bench.training.variants import FULL, OURS, PLAIN, SMALL, TINY, VARIANTS, Size, left_out, make
 from tokenmill.display import print_columns
@@ -141,7 +141,7 @@ def run(options: argparse.Namespace) -> None:
         # What an earlier run compiled is no help
         os.environ["TORCHINDUCTOR_CACHE_DIR"] = f"{folder}/compiled"
         contenders = {
-            name: Contender(partial(make, name, size, path), is_stage=name in OURS)
+            name: partial(make, name, size, path)
             for name in sorted(options.only, key=ORDER.index)
             if name not in reasons
         }

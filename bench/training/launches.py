@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 
 from bench.harness import (
-    Contender,
     Steps,
     compute_for,
     here,
@@ -70,7 +69,7 @@ def run(options: argparse.Namespace) -> None:
         if (on_gpu or not compilation.recorded) and not (options.tiny and compilation.on)
     ]
     contenders = {
-        f"{size}, {way}": Contender(partial(steps_of, size, way), is_stage=True)
+        f"{size}, {way}": partial(steps_of, size, way)
         for size in ([DEFAULT] if options.tiny else SIZES)
         for way in ways
     }

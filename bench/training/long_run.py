@@ -17,7 +17,6 @@ import numpy as np
 import psutil
 
 from bench.program import command_line, write_figures
-from tokenmill.process import set_wait_policy
 from tokenmill.stage import report_errors
 
 MODEL = {"n_layer": 2, "n_head": 2, "n_embd": 64, "context_length": 64}
@@ -41,7 +40,6 @@ def main() -> None:
 
 def run(epochs: int, picture: Path | None, file: Path | None) -> None:
     """A training in a process of its own, which is sampled."""
-    set_wait_policy()  # as a stage does, before PyTorch is loaded there
     with tempfile.TemporaryDirectory() as folder:
         process = multiprocessing.get_context("spawn").Process(
             target=train_long, args=(Path(folder), epochs)

@@ -24,7 +24,6 @@ from torch import Tensor
 
 from bench.harness import (
     TURN_SECONDS,
-    Contender,
     Steps,
     compute_for,
     for_long_runs,
@@ -91,9 +90,7 @@ def steps_of(option: str, *, tiny: bool) -> Steps:
 def run(options: argparse.Namespace) -> None:
     """Measure, print."""
     names = ON_GPU if here().type == "cuda" else ON_CPU
-    contenders = {
-        name: Contender(partial(steps_of, name, tiny=options.tiny), is_stage=True) for name in names
-    }
+    contenders = {name: partial(steps_of, name, tiny=options.tiny) for name in names}
     rounds, steps = (1, 2) if options.tiny else (5, 20)
     file = RowFile(options.json)
     show_steps(contenders, "option", file, rounds=rounds, steps=steps, seconds=TURN_SECONDS)

@@ -23,7 +23,6 @@ from bench.training.stage_run import train_here
 from tokenmill.model.gpt2 import GPT2
 from tokenmill.model.modern import NanoChat
 from tokenmill.model.sequences import Sequences
-from tokenmill.process import set_wait_policy
 from tokenmill.stage import report_errors
 from tokenmill.training import loop
 from tokenmill.training.async_checkpoint import AsyncCheckpointer
@@ -53,7 +52,6 @@ def main() -> None:
 
 def run(models: dict[str, dict[str, int]], steps: int, file: RowFile) -> None:
     """A row for each model, each in a process of its own, as a stage has it."""
-    set_wait_policy()  # as a stage does, before PyTorch is loaded there
     for name, changes in models.items():
         with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as process:
             row = {"model": name} | process.submit(measure, changes, steps).result()

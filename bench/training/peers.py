@@ -101,21 +101,15 @@ def _contenders(
         how = {"precision": equal, "batch": batch, "compiled": compiled}
         theirs = partial(their_steps, checkout, ids, shape, **how) if checkout else None
         if theirs:
-            yield f"nanoGPT, {equal}{end}", Contender(partial(theirs, biases=True), is_stage=False)
+            yield f"nanoGPT, {equal}{end}", partial(theirs, biases=True)
         for architecture, optimizer, wanted in kinds:
             precision = equal if wanted == "equal" else wanted
             name = f"TokenMill {architecture}, {optimizer}, {_called(precision)}{end}"
             model = {"architecture": architecture, "dropout": 0.0} | shape
             train = {"batch_size": batch, "optimizer": optimizer, "precision": precision}
-            yield (
-                name,
-                Contender(partial(our_steps, ids, model, train, compiled=compiled), is_stage=True),
-            )
+            yield name, partial(our_steps, ids, model, train, compiled=compiled)
         if theirs:
-            yield (
-                f"nanoGPT without biases, {equal}{end}",
-                Contender(partial(theirs, biases=False), is_stage=False),
-            )
+            yield f"nanoGPT without biases, {equal}{end}", partial(theirs, biases=False)
 
 
 def _called(precision: str) -> str:

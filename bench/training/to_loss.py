@@ -38,9 +38,7 @@ measured in float32: in bfloat16 a run was seen to end 0.0002 above."""
 
 WITHOUT_CHECK = """
 from stages import train
-from tokenmill.process import set_wait_policy
 from tokenmill.stage import report_errors
-set_wait_policy()
 report_errors(train.main)
 """
 """The stage `train` where `tokenizers` is not installed, which the check of all of params.yaml

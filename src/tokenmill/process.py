@@ -1,5 +1,5 @@
-"""Prepare this process: how its threads wait, what its allocators keep, how often it looks for
-garbage, and with whom it ends.
+"""Prepare this process: what its allocators keep, how often it looks for garbage, and with whom it
+ends.
 
 All but the last is set before polars and PyTorch are loaded.
 """
@@ -20,22 +20,6 @@ from tokenmill.words.units import message, size
 if sys.platform != "win32":
     import resource
 
-SPIN_COUNT = 1000
-"""Turns of an empty loop after which a waiting thread sleeps, if other programs use the cores.
-OpenMP's own choice is 300,000."""
-
-TRIES = 10
-"""The machine counts as free if one of this many tries finds it so, because on every machine some
-program runs for 20 ms now and then."""
-
-SAMPLES = 5
-"""The number of samples that are averaged in each try."""
-
-PAUSE = 0.004
-"""Seconds between samples."""
-
-LOAD = Path("/proc/loadavg")
-
 NEW_OBJECTS = 10_000
 """New objects after which Python looks for garbage among them. Its own choice (3.11) is 700."""
 
@@ -45,24 +29,6 @@ polars ended the process, 1.5 GB sufficed."""
 
 LOOK_SECONDS = 0.5
 """Seconds between two looks at whether the processes above this one still run."""
-
-
-def set_wait_policy() -> None:
-    """Let waiting threads sleep early if other programs use the cores now, unless GOMP_SPINCOUNT is
-    already set.
-
-    Call it before PyTorch is loaded. Spinning threads are a third faster while they have their
-    cores to themselves, but half as fast when other programs want those cores. docs/decisions.md
-    has the figures.
-    """
-    own_cores = getattr(os, "sched_getaffinity", None)
-    if own_cores is None:  # on macOS and Windows, which do not have GNU's OpenMP
-        return
-    with contextlib.suppress(OSError, ValueError, IndexError):
-        own_threads = int(os.environ.get("OMP_NUM_THREADS") or len(own_cores(0)))
-        free_cores = (os.cpu_count() or 1) - own_threads
-        if all(_running_elsewhere() >= free_cores + 0.5 for _ in range(TRIES)):
-            os.environ.setdefault("GOMP_SPINCOUNT", str(SPIN_COUNT))
 
 
 def set_allocators() -> None:
@@ -107,19 +73,8 @@ def prepare_process() -> None:
     if found := narrow_address_space():
         way_out = "`ulimit -v unlimited`, or a machine that gives more"
         sys.exit(f"error: {message(f'{found}; {way_out}.')}")
-    set_wait_policy()
     set_allocators()
     look_for_garbage_rarely()
-
-
-def _running_elsewhere() -> float:
-    """The number of threads of other programs that run or are ready to run, averaged over a few
-    samples."""
-    running = 0
-    for _ in range(SAMPLES):
-        time.sleep(PAUSE)
-        running += int(LOAD.read_text().split()[3].split("/")[0]) - 1
-    return running / SAMPLES
 
 
 def end_with_dvc() -> None:

@@ -15,9 +15,9 @@ import pytest
 import torch
 
 from bench.gpu import ALL_PARTS, PARTS, run_part
-from bench.harness import Contender, Steps, Timed, measure, show_steps
+from bench.harness import Steps, Timed, measure, show_steps
 from bench.program import RowFile
-from bench.training import growth, ladder, options, overhead, variants
+from bench.training import beside, growth, ladder, options, overhead, variants
 from bench.training.stage_run import train_here
 from bench.training.text import numbered, read_text
 from bench.training.variants import (
@@ -112,7 +112,7 @@ def test_tokenmill_climbs_first():
 
 @pytest.mark.slow
 def test_a_contender_has_turns_for_some_seconds_only(tokens: Path):
-    contenders = {"RAM": Contender(partial(make, "RAM", TINY, tokens), is_stage=False)}
+    contenders = {"RAM": partial(make, "RAM", TINY, tokens)}
     timed = measure(contenders, rounds=50, steps=1, at_a_time=1, seconds=0.0)
     assert len(timed["RAM"].turns) == 1
 
@@ -129,11 +129,18 @@ def test_the_growth_of_a_step_has_rows_and_exponents(bench: Bench, tmp_path: Pat
         assert all(50 < row["peak MB"] < 5000 for row in found)
 
 
+@pytest.mark.slow
+def test_steps_are_timed_beside_other_programs(bench: Bench, tmp_path: Path):
+    file = tmp_path / "rows.json"
+    bench("training.beside", "--tiny", "--json", file)
+    found = json.loads(file.read_text())
+    names = [row["threads, loops beside them"] for row in found]
+    assert names == [f"{way}, 1" for way in beside.WAYS]
+    assert all(row["seconds a step"] > 0 for row in found)
+
+
 def test_a_contender_that_fails_fails_alone(tokens: Path):
-    contenders = {
-        name: Contender(partial(make, name, TINY, tokens), is_stage=False)
-        for name in ("none", "RAM")
-    }
+    contenders = {name: partial(make, name, TINY, tokens) for name in ("none", "RAM")}
     timed = measure(contenders, rounds=2, steps=1, at_a_time=2)
     assert timed["none"].failed
     assert timed["RAM"].failed is None
@@ -144,8 +151,8 @@ def test_a_contender_that_fails_fails_alone(tokens: Path):
 def test_a_row_is_there_before_the_next_contender_begins(tmp_path: Path):
     file = tmp_path / "rows.json"
     contenders = {
-        "first": Contender(partial(rows_of, file), is_stage=False),
-        "second": Contender(partial(rows_of, file), is_stage=False),
+        "first": partial(rows_of, file),
+        "second": partial(rows_of, file),
     }
     show_steps(contenders, "who", RowFile(file), rounds=1, steps=1)
     first, second = json.loads(file.read_text())

@@ -12,7 +12,6 @@ from tokenmill.cli.main import Parser, port
 from tokenmill.core import paths
 from tokenmill.core.errors import UserError
 from tokenmill.display import say
-from tokenmill.process import set_wait_policy
 
 if TYPE_CHECKING:
     from tokenmill.demo.models import Models
@@ -60,7 +59,6 @@ def add_arguments(parser: Parser) -> None:
 
 def run(options: argparse.Namespace) -> None:
     """Check that there is something to serve, then serve."""
-    set_wait_policy()
     from tokenmill.core.params import PARAMS_FILE
     from tokenmill.demo.models import Models
 

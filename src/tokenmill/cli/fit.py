@@ -9,7 +9,6 @@ from tokenmill.cli.main import Parser, positive
 from tokenmill.cli.preset import NEXT, offer, params_with
 from tokenmill.core.errors import UserError
 from tokenmill.display import console, note, print_columns, say
-from tokenmill.process import set_wait_policy
 from tokenmill.words.units import duration, money, si, size
 
 if TYPE_CHECKING:
@@ -61,7 +60,6 @@ def add_arguments(parser: Parser) -> None:
 def run(options: argparse.Namespace) -> None:
     """Print the proposal and its difference from params.yaml, then write the file if the user
     agrees."""
-    set_wait_policy()
     from tokenmill.hardware import known_hardware
     from tokenmill.planning.plan import gpu_timer
 

@@ -15,7 +15,6 @@ from tokenmill.cli.main import Parser, count
 from tokenmill.cli.trace import as_cleaned, print_trace
 from tokenmill.core.errors import UserError
 from tokenmill.display import note, print_stream, rate
-from tokenmill.process import set_wait_policy
 
 if TYPE_CHECKING:
     from tokenmill.evaluation.prompts import EvaluateParams
@@ -126,7 +125,6 @@ def model_of(options: argparse.Namespace) -> "FoundModel":
 
 def run(options: argparse.Namespace) -> None:
     """Answer the question or continue the text. Without either, answer what comes from stdin."""
-    set_wait_policy()
     import torch
 
     from tokenmill.evaluation.sampling import Sampling

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 from tokenmill.cli.main import Parser, add_json, amount, count, positive, share
 from tokenmill.cli.preset import PRESETS, params_with, read_preset
 from tokenmill.display import console, print_columns, print_record
-from tokenmill.process import set_wait_policy
 from tokenmill.words.units import counted, duration, money, si, size
 
 if TYPE_CHECKING:
@@ -81,7 +80,6 @@ def add_arguments(parser: Parser) -> None:
 
 def run(options: argparse.Namespace) -> None:
     """Print the plan of the project in the current folder."""
-    set_wait_policy()
     from tokenmill.core.params import PARAMS_FILE
     from tokenmill.planning.plan import UTILISATION, plan_training
 

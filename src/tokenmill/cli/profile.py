@@ -19,7 +19,6 @@ from tokenmill.core import paths
 from tokenmill.core.errors import UserError
 from tokenmill.core.files import read_bytes, write_beside
 from tokenmill.display import console, print_columns, say
-from tokenmill.process import set_wait_policy
 
 if TYPE_CHECKING:
     from torch.profiler import profile
@@ -129,7 +128,6 @@ def add_arguments(parser: Parser) -> None:
 
 def run(options: argparse.Namespace) -> None:
     """Profile the training of the project in the current folder."""
-    set_wait_policy()
     # Otherwise PyTorch's profiler prints lines about itself
     os.environ.setdefault("KINETO_LOG_LEVEL", "99")
     from tokenmill.schema import check_all

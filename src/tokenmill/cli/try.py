@@ -19,7 +19,6 @@ from tokenmill.cli.preset import offer
 from tokenmill.core.errors import UserError
 from tokenmill.core.paths import RUN_REPORT
 from tokenmill.display import say
-from tokenmill.process import set_wait_policy
 
 EXAMPLES = """\
   tokenmill try ~/texts                  three minutes of training, then the report
@@ -46,7 +45,6 @@ def add_arguments(parser: Parser) -> None:
 
 def run(options: argparse.Namespace) -> None:
     """Fit, train, summarize, and open the report in the browser if this is a terminal."""
-    set_wait_policy()
     values, _ = propose(params_for(options.path), seconds=60 * options.minutes)
     edited = git.ask(Path(), "diff", "--quiet", "HEAD", "--", "params.yaml") is None
     if not offer(values, "fit", yes=options.yes or not edited):

@@ -20,6 +20,7 @@ from tokenmill.model.gpt import GPT
 from tokenmill.model.huggingface import load_model
 from tokenmill.model.manifest import MANIFEST, read_manifest
 from tokenmill.runs.find import FoundModel
+from tokenmill.wait_policy import adapt_wait_policy
 
 
 @dataclass
@@ -54,7 +55,10 @@ class Writer:
     @classmethod
     def load(cls, checkpoint: FoundModel, device: DeviceName = "auto") -> "Writer":
         """Load a model and its tokenizer."""
-        model, tokenizer = load_pair(checkpoint, str(choose_device(device)))
+        chosen = choose_device(device)
+        if chosen.type == "cpu":
+            adapt_wait_policy()
+        model, tokenizer = load_pair(checkpoint, str(chosen))
         transpose_in_memory(model)
         return cls(model, tokenizer, _spellings(tokenizer))
 
