@@ -434,6 +434,14 @@ def test_rotary_positions_need_pairs_of_features(write: Write):
     check_all(write(**odd, model__architecture="gpt2"))
 
 
+@pytest.mark.parametrize("heads", [1, 2, 43])
+def test_the_way_out_of_an_odd_width_is_a_width(write: Write, heads: int):
+    error = refused(write(model__n_head=heads, model__n_embd=129, model__architecture="modern"))
+    assert "model.n_embd (129) must be even" in str(error)
+    assert "try n_embd=130 or" in str(error)
+    check_all(write(model__n_head=1, model__n_embd=130, model__architecture="modern"))
+
+
 @pytest.mark.parametrize(
     "text",
     [

@@ -70,6 +70,11 @@ class ModelParams(Section):
 
     @model_validator(mode="after")
     def _heads_fit(self) -> "ModelParams":
+        if self.facts.is_rotary and self.n_embd % 2:
+            raise ValueError(
+                f"model.n_embd ({self.n_embd}) must be even, because rotary positions turn pairs "
+                f"of features; try n_embd={self.n_embd + 1} or use architecture gpt2."
+            )
         if self.n_embd % self.n_head:
             raise ValueError(
                 f"model.n_head ({self.n_head}) must divide model.n_embd ({self.n_embd}); "
@@ -87,7 +92,7 @@ class ModelParams(Section):
         """The number of heads nearest to `n_head` that this width and architecture allow."""
         width = 2 if self.facts.is_rotary else 1
         fitting = [n for n in range(1, self.n_embd + 1) if self.n_embd % (n * width) == 0]
-        return min(fitting or [1], key=lambda n: (abs(n - self.n_head), n))
+        return min(fitting, key=lambda n: (abs(n - self.n_head), n))
 
 
 class ModelConfig(ModelParams):
