@@ -167,9 +167,16 @@ def test_as_many_sequences_as_memory_holds(
     assert plan.rows[0].sequences == sequences
 
 
-@pytest.mark.parametrize(("name", "precision"), [("T4", torch.float16), ("A100", torch.bfloat16)])
+@pytest.mark.parametrize(
+    ("name", "wanted", "precision"),
+    [
+        ("T4", "auto", torch.float16),
+        ("A100", "auto", torch.bfloat16),
+        ("A100", "float32", torch.float32),
+    ],
+)
 def test_a_part_of_memory_is_left_to_others(
-    project: Path, monkeypatch: pytest.MonkeyPatch, name: str, precision: torch.dtype
+    project: Path, monkeypatch: pytest.MonkeyPatch, name: str, wanted: str, precision: torch.dtype
 ):
     (card,) = (gpu for gpu in HARDWARE if gpu.name == name)
     given: dict[str, Any] = {"tokens": 10**6, "hardware": [name]}
@@ -178,7 +185,8 @@ def test_a_part_of_memory_is_left_to_others(
     for share, sequences in ((1.0001, 8), (0.9999, 4)):
         cards = [replace(card, memory_gb=share * need / 1e9)]
         monkeypatch.setattr("tokenmill.hardware.HARDWARE", cards)
-        (row,) = planned(project, "train.batch_size=8", **given).rows
+        changes = ["train.batch_size=8", f"train.precision={wanted}"]
+        (row,) = planned(project, *changes, **given).rows
         assert (row.sequences, row.wanted) == (sequences, 8)
 
 

@@ -109,9 +109,12 @@ def run(options: argparse.Namespace) -> None:
     print()
     _print_rows(plan)
     if plan.gpus:
+        slower = "; train.precision (float32) takes several times as long"
         console().print(
             f"at {utilisation:.0%} of each GPU's half-precision peak, which is assumed "
             "(--utilisation); a small model or batch does not keep a GPU that busy"
+            + slower
+            * (plan.work.train.precision == "float32")
         )
     if plan.source:
         console().print(plan.source)

@@ -321,10 +321,8 @@ def _last_training(root: Path, work: Workload) -> tuple[str, float, str] | None:
 def _memory_on(gpu: Hardware, work: Workload) -> tuple[Callable[..., Memory], float]:
     """The memory that a number of sequences takes on a GPU, where the code is compiled, and the
     bytes that training can fill there."""
-    need = partial(
-        memory,
-        work,
-        precision=torch.float16 if gpu.float32_teraflops else torch.bfloat16,
-        compiled=True,
-    )
+    best = "float16" if gpu.float32_teraflops else "bfloat16"
+    chosen = work.train.precision
+    precision = getattr(torch, best if chosen == "auto" else chosen)
+    need = partial(memory, work, precision=precision, compiled=True)
     return need, USABLE_MEMORY * gpu.memory_gb * 1e9
