@@ -146,3 +146,7 @@ def test_what_cannot_be_recorded_is_a_sentence(
     with pytest.raises(UserError, match=r"runtime\.compile \(reduce-overhead\)") as refused:
         step(Batch(np.array([0])))
     assert "(operation not permitted)" in str(refused.value)
+    full = mock.Mock(side_effect=torch.OutOfMemoryError("CUDA out of memory."))
+    monkeypatch.setattr(torch.cuda, "graph", full)
+    with pytest.raises(torch.OutOfMemoryError):  # the next run takes a smaller micro-batch
+        step(Batch(np.array([0])))

@@ -21,7 +21,7 @@ import torch
 from torch import nn
 
 from tokenmill.core.errors import UserError, first_line
-from tokenmill.model.device import Compute
+from tokenmill.model.device import Compute, is_out_of_memory
 from tokenmill.model.gpt import GPT
 from tokenmill.training.params import CompileChoice
 from tokenmill.training.schedule import Workload
@@ -337,6 +337,8 @@ class RecordedStep:
             with torch.cuda.graph(graph, stream=self._stream, capture_error_mode="thread_local"):
                 self._result = self._step_on(Batch(self._index))
         except RuntimeError as error:
+            if is_out_of_memory(error):  # no other way of compiling would give more
+                raise
             raise UserError(
                 "runtime.compile (reduce-overhead): this step cannot be recorded "
                 f"({first_line(error)[:200]}); set it to on, and `dvc repro` continues from the "
