@@ -363,9 +363,13 @@ def has_files(folder: Path, hashes: dict[str, str]) -> bool:
     )
 
 
-def prune_runs(root: Path, *, keep: int) -> None:
+def prune_runs(root: Path, *, keep: int, last: str) -> None:
     """Remove all configurations but the `keep` ones trained last and those in training. Of each
-    removed one, only its tables of times stay."""
+    removed one, only its tables of times stay.
+
+    Args:
+        last: the one that was trained last of all, whatever the clock says.
+    """
     with contextlib.suppress(OSError):  # another process may be removing the same ones
         runs = sorted(
             (
@@ -373,7 +377,7 @@ def prune_runs(root: Path, *, keep: int) -> None:
                 for one in root.iterdir()
                 if one.is_dir() and not one.is_symlink() and one.name != paths.PACKED_SHARDS
             ),
-            key=lambda f: f.stat().st_mtime,
+            key=lambda one: (one.name == last, one.stat().st_mtime),
         )
         for folder in runs[:-keep]:
             if (folder / "lock").is_symlink():

@@ -133,7 +133,7 @@ def run_job(
                 return None
             manifest = export(job, training, output, display.say)
             write_times(training, times)
-    prune_runs(resume_root(), keep=runtime.checkpoint.keep_runs)
+    prune_runs(resume_root(), keep=runtime.checkpoint.keep_runs, last=store.folder.name)
     return Outcome(manifest, training.state)
 
 
