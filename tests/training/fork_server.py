@@ -58,10 +58,16 @@ class ForkServer:
         )
 
     def together(
-        self, root: Path, tokens: Path, /, size: int = 2, **arguments: Any
+        self,
+        root: Path,
+        tokens: Path,
+        /,
+        size: int = 2,
+        others: dict[str, Any] | None = None,
+        **arguments: Any,
     ) -> "list[Trainer]":
         """Fork trainers that train together, as torchrun would start them; the first one is the
-        main process."""
+        main process, and all but that one have the arguments `others`, too."""
         root.mkdir(exist_ok=True)
         meeting = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)  # pyright: ignore[reportPrivateImportUsage]
         shared = {
@@ -72,7 +78,12 @@ class ForkServer:
         }
         shared["TORCHELASTIC_USE_AGENT_STORE"] = "True"
         trainers = [
-            self.member(root, tokens, shared | {"RANK": str(rank)}, **arguments)
+            self.member(
+                root,
+                tokens,
+                shared | {"RANK": str(rank)},
+                **(arguments | (others or {} if rank else {})),
+            )
             for rank in range(size)
         ]
         trainers[0].meeting = meeting

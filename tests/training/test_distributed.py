@@ -170,6 +170,42 @@ def test_the_same_run_gives_the_same_bytes(tmp_path: Path, tokens: Path, fork_se
     assert digest(tmp_path / "a" / "model") == digest(tmp_path / "b" / "model")
 
 
+def test_each_process_may_read_its_tokens_from_another_place(
+    tmp_path: Path, tokens: Path, fork_server: ForkServer
+):
+    """As `auto` chooses where one machine has less memory, or where the first process took it."""
+    for name, place in (("same", "mmap"), ("other", "memory")):
+        there = {"runtime": {"token_placement": place}}
+        both = fork_server.together(tmp_path / name, tokens, epochs=1, others=there)
+        assert wait(both) == [0, 0], both[0].said + both[1].said
+    assert digest(tmp_path / "same" / "model") == digest(tmp_path / "other" / "model")
+
+
+@pytest.mark.parametrize(
+    ("others", "expected"),
+    [
+        ({"learning_rate": 0.02}, "train.learning_rate (0.02, and 0.01 there)"),
+        ({"epochs": 3}, "epochs (3, and 2 there)"),
+        (
+            {"runtime": {"checkpoint": {"every_steps": 4}}},
+            "runtime.checkpoint.every_steps (4, and 3 there)",
+        ),
+        ({"tokens": "others"}, "other text, or other weights to start from"),
+    ],
+    ids=["rate", "epochs", "checkpoints", "tokens"],
+)
+def test_a_process_that_would_train_another_run_says_so(
+    tmp_path: Path, tokens: Path, fork_server: ForkServer, others: dict[str, Any], expected: str
+):
+    """As on a second machine with another params.yaml: the average would be of two runs."""
+    if "tokens" in others:
+        others = {"tokens": str(write_tokens(tmp_path / "tokens", sequences=19, seed=1))}
+    both = fork_server.together(tmp_path / "run", tokens, others=others)
+    assert wait(both) == [1, 1]
+    assert expected in both[1].said
+    assert not both[0].checkpoints()
+
+
 @pytest.mark.parametrize("sizes", [(2, 1), pytest.param((2, 3), marks=pytest.mark.slow)], ids=str)
 def test_a_run_continues_in_another_number_of_processes(
     here: Path, tokens: Path, fork_server: ForkServer, sizes: tuple[int, int]

@@ -386,12 +386,14 @@ def save_checkpoint(run: Training) -> None:
 
 def check_tokens(run: Training) -> None:
     """End the run, without the steps since the last checkpoint, if the file that its tokens are
-    read from has changed, on any machine."""
+    read from has changed, on any machine. Each process answers, also one with them in memory."""
     file = run.data.mapped
-    if file and not run.group.all_reduce_min(file.holds):
+    changed = file is not None and not file.holds
+    if not run.group.all_reduce_min(not changed):
         run.saver.wait()
+        which = file.path if file and changed else "the file of another process's tokens"
         run.group.end(
-            f"{file.path} changed while it was read; the steps since the last checkpoint are not "
+            f"{which} changed while it was read; the steps since the last checkpoint are not "
             "saved. `dvc repro` unpacks the tokens again and continues from there."
         )
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from tokenmill.core.errors import UserError
 from tokenmill.core.files import write_json
+from tokenmill.core.params import dotted
 from tokenmill.core.paths import HISTORY, STEPS, TRAIN_METRICS, damaged, resume_root
 from tokenmill.costs import TIMING, epoch_costs, publish_times, read_timing
 from tokenmill.display import TrainingDisplay
@@ -143,15 +144,51 @@ def open_setup(job: Job, runtime: RuntimeParams, group: Group) -> Setup:
     train_params = job.work.train
     refuse_many_rows(job.work)
     compute = choose_compute(runtime.device, train_params.precision)
+    chosen = str(compute.precision).removeprefix("torch.")
     if group.shards:
-        chosen = str(compute.precision).removeprefix("torch.")
         train_params.refuse_sharding(runtime, precision=chosen)
+    refuse_other_run(job, runtime, group, precision=chosen)
     configure_process(compute)
     data = job.open(compute, group, runtime)
     compilation = choose_compilation(
         runtime.compile, compute, job.work, place=data.place, processes=group.size
     )
     return Setup(runtime, group, compute, compilation, data)
+
+
+def refuse_other_run(job: Job, runtime: RuntimeParams, group: Group, *, precision: str) -> None:
+    """Refuse to train together with a main process that trains another run, as on a machine with
+    another params.yaml: gradients of two runs would be averaged, or one would wait in vain.
+
+    Args:
+        precision: the number format that was chosen for this process's device.
+
+    Raises:
+        UserError: this is not the main process, and that one has other values.
+    """
+    manifest = job.manifest
+    values = {
+        "model": manifest.model.model_dump(),
+        "train": manifest.train.model_dump() | {"precision": precision},
+        "runtime": {
+            "parallel": runtime.parallel,
+            "checkpoint": {"every_steps": runtime.checkpoint.every_steps},
+        },
+    }
+    mine = manifest.fingerprint, dict(dotted(values))
+    there = group.broadcast(mine)
+    if mine == there:
+        return
+    others = [
+        f"{name} ({value}, and {there[1].get(name)} there)"
+        for name, value in mine[1].items()
+        if value != there[1].get(name)
+    ]
+    differs = ", ".join(others) or "other text, or other weights to start from"
+    raise UserError(
+        f"process {group.rank} would train another run than process 0: {differs}; give all "
+        "machines the same parameters, data and models."
+    )
 
 
 @contextlib.contextmanager
