@@ -130,7 +130,7 @@ def machine() -> str:
         check=False,
     ).stdout.strip()
     compute = compute_for("auto")
-    kind = str(compute.precision).removeprefix("torch.")
+    kind = compute.precision_name
     return (
         f"{processor()}, {torch.get_num_threads()} threads, {kind}, "
         f"PyTorch {torch.__version__}, commit {commit or 'unknown'}"

@@ -113,7 +113,7 @@ def _contenders(
 
 
 def _called(precision: str) -> str:
-    return str(compute_for(precision).precision).removeprefix("torch.")
+    return compute_for(precision).precision_name
 
 
 def their_steps(

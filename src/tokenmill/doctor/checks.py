@@ -139,7 +139,7 @@ def check_device(project: Project) -> Iterator[Finding]:
         other = "cpu" if wanted == "auto" else "auto"
         yield problem("device", str(error), f"set runtime.device to {other}")
         return
-    chosen = str(compute.precision).removeprefix("torch.")
+    chosen = compute.precision_name
     text = f"{compute.name}{_about_gpu(compute)}, {chosen}{_why_precision(compute, precision)}"
     if compute.emulates_precision:
         fix = "set train.precision to auto"

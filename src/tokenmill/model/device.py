@@ -59,6 +59,11 @@ class Compute:
         )
 
     @property
+    def precision_name(self) -> str:
+        """The precision as `train.precision` names it."""
+        return str(self.precision).removeprefix("torch.")
+
+    @property
     def emulates_precision(self) -> bool:
         """Whether the processor has no instructions for products in this precision. On a CPU they
         take about forty times as long as in float32."""

@@ -144,10 +144,9 @@ def open_setup(job: Job, runtime: RuntimeParams, group: Group) -> Setup:
     train_params = job.work.train
     refuse_many_rows(job.work)
     compute = choose_compute(runtime.device, train_params.precision)
-    chosen = str(compute.precision).removeprefix("torch.")
     if group.shards:
-        train_params.refuse_sharding(runtime, precision=chosen)
-    refuse_other_run(job, runtime, group, precision=chosen)
+        train_params.refuse_sharding(runtime, precision=compute.precision_name)
+    refuse_other_run(job, runtime, group, precision=compute.precision_name)
     configure_process(compute)
     data = job.open(compute, group, runtime)
     compilation = choose_compilation(
@@ -345,12 +344,12 @@ def run_summary(work: Workload, setup: Setup, parameters: int) -> list[tuple[str
     """The run as pairs of a name and a fact."""
     train = work.train
     seen = work.tokens_per_epoch * train.epochs
-    precision = str(setup.compute.precision).removeprefix("torch.")
     sequences = f"{train.batch_size} sequences x {train.gradient_accumulation_steps}"
     if work.steps_per_epoch == 1:
         sequences = counted(work.sequences, "sequence")
     batch = f"{sequences} x {work.config.context_length} tokens"
     devices = f"{setup.group.size} x " if setup.group.size > 1 else ""
+    compute = f"{setup.compute.name}, {setup.compute.precision_name}"
     steps = (
         f"{counted(work.steps_per_epoch, 'step')} x {counted(train.epochs, 'epoch')} = "
         f"{counted(work.steps, 'step')}"
@@ -358,7 +357,7 @@ def run_summary(work: Workload, setup: Setup, parameters: int) -> list[tuple[str
     mixture = [("mixture", seen_in_words(work.seen))] if work.seen else []
     return [
         ("model", model_in_words(work.config)),
-        ("device", f"{devices}{setup.compute.name}, {precision}, {PLACES[setup.data.place]}"),
+        ("device", f"{devices}{compute}, {PLACES[setup.data.place]}"),
         ("compile", str(setup.compilation)),
         ("step", f"{batch} = {work.tokens_per_step:,} tokens"),
         ("run", f"{steps}, {seen:,} tokens ({seen / parameters:.3g} per parameter)"),
