@@ -109,12 +109,11 @@ def run(options: argparse.Namespace) -> None:
     print()
     _print_rows(plan)
     if plan.gpus:
-        slower = "; train.precision (float32) takes several times as long"
+        is_float32 = plan.work.train.precision == "float32"
+        slower = "; train.precision (float32) takes several times as long" if is_float32 else ""
         console().print(
             f"at {utilisation:.0%} of each GPU's half-precision peak, which is assumed "
-            "(--utilisation); a small model or batch does not keep a GPU that busy"
-            + slower
-            * (plan.work.train.precision == "float32")
+            f"(--utilisation); a small model or batch does not keep a GPU that busy{slower}"
         )
     if plan.source:
         console().print(plan.source)
