@@ -281,6 +281,13 @@ def test_a_quote_without_end_is_refused_where_its_row_begins():
         list(cut_csv(blocks, source, parameters(), 1))
 
 
+def test_a_line_too_long_to_be_held_is_not_taken_for_rows():
+    cells = itertools.repeat(b"x" * (1 << 20), 20), [b","], itertools.repeat(b"y" * (1 << 20), 20)
+    rows = csv_rows([b"a,b\n", *itertools.chain(*cells), b"\n1,2\n"], "a.csv", Tally())
+    with pytest.raises(UserError, match=r"^a\.csv, line 2: a line of 33,554,432 characters"):
+        list(rows)
+
+
 def test_a_later_part_of_a_table_knows_no_line():
     """It does not know how many come before it."""
     for first, place in ((True, ", line 2"), (False, "")):

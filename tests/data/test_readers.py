@@ -134,7 +134,7 @@ def test_blocks_do_not_matter_to_json_lines(records, cuts, ascii_only):
 
 @given(RECORDS, CUTS)
 def test_blocks_do_not_matter_to_csv(records, cuts):
-    rows = [{"text": record["text"], "n": "1"} for record in records]
+    rows = [{"text": record["text"] or None, "n": "1"} for record in records]
     data = csv_bytes(rows) if rows else b"text,n\r\n"
     assert list(csv_rows(in_blocks(data, cuts), "a.csv", Tally())) == rows
 

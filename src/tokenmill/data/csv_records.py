@@ -10,7 +10,7 @@ import io
 import itertools
 import re
 from collections.abc import Collection, Iterable, Iterator
-from typing import Any
+from typing import IO, Any
 
 from tokenmill.core.errors import UserError
 from tokenmill.data.encoding import damage_handler
@@ -47,9 +47,9 @@ def csv_rows(
     wanted: Collection[str] = (),
     *,
     first: bool = True,
-) -> Iterator[dict[str, str]]:
+) -> Iterator[dict[str, str | None]]:
     """The rows below a header, before which blank lines may stand. The delimiter is the most
-    frequent of DELIMITERS in its first line.
+    frequent of DELIMITERS in its first line. An empty cell is null: CSV has no other sign for it.
 
     A row with more fields than the header is counted as dropped: its text was cut at an unquoted
     delimiter.
@@ -68,8 +68,7 @@ def csv_rows(
                 f"{name}: its header has more than {MAX_HEADER_CHARS:,} characters; is it a table?"
             )
         delimiter = max(DELIMITERS, key=head.count)
-        lines = itertools.takewhile(bool, map(file.readline, itertools.repeat(MAX_RECORD_BYTES)))
-        lines = itertools.chain(itertools.repeat("\n", blank), [head], lines)
+        lines = itertools.chain(itertools.repeat("\n", blank), [head], _lines_of(file))
         rows = _rows_in(lines, delimiter, name, first=first)
         header = next(filter(None, rows), [])
         for column in wanted:
@@ -79,7 +78,19 @@ def csv_rows(
             if len(row) > len(header):
                 tally.drop("invalid_record", plain(delimiter.join(row)))
             elif row:
-                yield dict(zip(header, row, strict=False))
+                yield dict(zip(header, (cell or None for cell in row), strict=False))
+
+
+def _lines_of(file: IO[str]) -> Iterator[str]:
+    """The lines that follow.
+
+    Raises:
+        csv.Error: one is too long to be held. `csv` would take the parts of it for rows.
+    """
+    while line := file.readline(MAX_RECORD_BYTES):
+        if len(line) == MAX_RECORD_BYTES:
+            raise csv.Error(f"a line of {MAX_RECORD_BYTES:,} characters or more")
+        yield line
 
 
 def _rows_in(
@@ -89,7 +100,7 @@ def _rows_in(
     field; so another line is put behind the last one, which is a row by itself only if all end.
 
     Raises:
-        UserError: a quote does not end, or a field is too long.
+        UserError: a quote does not end, or a line or a field is too long.
     """
     is_over = False
 
