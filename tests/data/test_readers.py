@@ -290,11 +290,11 @@ def test_digits_in_text_and_shorter_numbers_are_read(step):
 
 def test_bad_lines_and_rows_are_counted(tmp_path, run):
     (tmp_path / "a.jsonl").write_bytes(
-        b'{"text": "one"}\n{bad\n\n{"text": "two"\n{"other": 1}\n{"text": NaN, "x": 1}\n5'
+        b'{"text": "one"}\n{bad\n\n{"text": "two"\n{"other": 1}\n{"text": "two", "x": NaN}\n5'
     )
     (tmp_path / "b.csv").write_bytes(b"text,n\nthree,1\n\nfour, five,2\nsix\n")
     documents, report = run(tmp_path)
-    assert documents == ["one", "nan", "three", "six"]
+    assert documents == ["one", "two", "three", "six"]
     assert report.metrics() == {
         "documents_read": 9,
         "documents_kept": 4,

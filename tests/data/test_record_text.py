@@ -7,6 +7,8 @@ from tokenmill.formats.chat import TURN_END, chat_prompt, readable, render_chat
 
 HI = render_chat([("user", "Hi"), ("assistant", "Ho")])
 
+NAN = float("nan")
+
 
 def node(parent: str | None, role: str, *parts: object) -> dict[str, object]:
     message = {"author": {"role": role}, "content": {"content_type": "text", "parts": parts}}
@@ -82,6 +84,8 @@ EXPORTED = {
         ({"messages": None, "text": None, "instruction": "Hi", "output": "Ho"}, HI),
         ({"instruction": "Hi", "output": None, "response": "Ho"}, HI),
         ({"messages": None, "text": None, "prompt": None, "title": "x"}, ""),
+        ({"text": NAN, "instruction": "Hi", "input": NAN, "output": "Ho"}, HI),
+        ({"text": NAN, "title": "x"}, ""),
         (
             {
                 "messages": [

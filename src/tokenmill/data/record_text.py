@@ -2,6 +2,7 @@
 that are named."""
 
 import json
+import math
 import reprlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import date, time, timedelta
@@ -103,8 +104,8 @@ def text_of(record: Any) -> str | None:
     The shapes are tried in this order: a bare string; `messages` or `conversations`; `text`;
     `instruction`, `prompt` or `question`, with `input` or `context` and with their answer, or both
     as lists of messages, which are one conversation; a conversation of ChatGPT's export
-    (`mapping`); `content` or `body`. A null, which a table of several sources has in the columns of
-    the others, is an empty text where no other key helps.
+    (`mapping`); `content` or `body`. A null or a NaN, which a table of several sources has in the
+    columns of the others, is an empty text where no other key helps.
 
     Example:
         >>> readable(text_of({"instruction": "Add.", "input": "1 + 1", "output": "2"}))
@@ -112,7 +113,7 @@ def text_of(record: Any) -> str | None:
     """
     if not isinstance(record, Mapping):
         return plain(record) if isinstance(record, str) else None
-    text = _shaped({key: value for key, value in record.items() if value is not None})
+    text = _shaped({key: value for key, value in record.items() if not _is_null(value)})
     return _shaped(record) if text is None else text
 
 
@@ -146,8 +147,13 @@ def _keys(record: Any) -> list[str]:
     return [str(key) for key in record] if isinstance(record, Mapping) else []
 
 
+def _is_null(value: Any) -> bool:
+    """Whether it stands for no value; pandas has NaN for that, and Python writes it into JSON."""
+    return value is None or (isinstance(value, float) and math.isnan(value))
+
+
 def _plain(value: Any) -> str | None:
-    if value is None:
+    if _is_null(value):
         return ""
     if isinstance(value, bytes):  # in a parquet file that does not say that it is text
         value = decode(value)
