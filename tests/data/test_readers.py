@@ -1,3 +1,4 @@
+import codecs
 import datetime as dt
 import itertools
 import json
@@ -65,6 +66,31 @@ def test_every_format_and_compression_gives_the_same_texts(tmp_path, run, kind, 
         for i in range(50)
     ]
     assert report.documents.read == report.documents.kept == 50
+
+
+@pytest.mark.parametrize("kind", FORMATS)
+def test_cells_of_one_source_hide_no_text_of_another(tmp_path, run, kind):
+    """In a table of both they are null, in a CSV empty, and NaN in what pandas' records become."""
+    rows = [
+        {"text": "one", "prompt": None, "completion": None},
+        {"text": None, "prompt": "Hi", "completion": "Ho"},
+    ]
+    data = {
+        ".jsonl": json_lines(rows).replace(b"null", b"NaN"),
+        ".json": json.dumps(rows).encode(),
+        ".csv": csv_bytes(rows),
+        ".parquet": parquet(rows),
+    }
+    (tmp_path / f"a{kind}").write_bytes(data[kind])
+    chat = render_chat([("user", "Hi"), ("assistant", "Ho")])
+    assert run(tmp_path, mode="none")[0] == ["one", chat]
+
+
+def test_a_mark_where_files_were_joined_costs_no_record(tmp_path, run):
+    data = codecs.BOM_UTF8 + json_lines([{"text": "one"}])
+    (tmp_path / "a.jsonl").write_bytes(data + data.replace(b"one", b"two"))
+    documents, report = run(tmp_path)
+    assert (documents, report.dropped["invalid_record"]) == (["one", "two"], 0)
 
 
 RECORDS = st.lists(

@@ -4,6 +4,7 @@ polars reads a whole block of JSON lines three times as fast as orjson reads its
 (`polars_texts`). It is used only where both give the same texts.
 """
 
+import codecs
 import contextlib
 import io
 import json
@@ -262,13 +263,13 @@ _LARGE = re.compile(rb'": ?-?\d{19}')
 
 def _value(line: bytes | None) -> Any:
     """Parse one JSON value. Python's reader accepts some values that orjson refuses: lone
-    surrogates, NaN, control characters."""
+    surrogates, NaN, control characters. A byte-order mark begins files, which are joined here."""
     if line is None:
         raise ValueError
     with contextlib.suppress(orjson.JSONDecodeError):
         if not _LARGE.search(line):
             return orjson.loads(line)
-    return json.loads(decode_json(line), strict=False)
+    return json.loads(decode_json(line.removeprefix(codecs.BOM_UTF8)), strict=False)
 
 
 def lines(blocks: Iterable[bytes]) -> Iterator[bytes | None]:
