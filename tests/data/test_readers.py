@@ -358,6 +358,15 @@ def test_a_first_line_as_long_as_a_chunk_may_be_invalid(tmp_path, run, monkeypat
     assert report.dropped["invalid_record"] == 1
 
 
+def test_a_list_of_records_and_other_messages_are_told(tmp_path, run):
+    (tmp_path / "a.jsonl").write_bytes(json_lines([[{"text": "one"}]]))
+    with pytest.raises(UserError, match=r"a\.jsonl: its first record is a list; name it \.json"):
+        run(tmp_path)
+    (tmp_path / "a.jsonl").write_bytes(json_lines([{"messages": {"role": ["user"]}}]))
+    with pytest.raises(UserError, match=r"\(it has: messages\).* make messages a list of messages"):
+        run(tmp_path)
+
+
 @pytest.mark.parametrize("kind", FORMATS)
 def test_unknown_shapes_and_columns_are_named(tmp_path, run, kind):
     rows = [{"title": "T", "story": "S"}]

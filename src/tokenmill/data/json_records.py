@@ -222,8 +222,9 @@ def json_lines(
     """The JSON value of each line. An invalid line is counted as dropped.
 
     Raises:
-        UserError: no line is JSON, or all are too long, and these are the `first` lines of the
-            file. If there is but one, which may be longer than a chunk, the tally notes it instead.
+        UserError: the first record is a list; or no line is JSON, or all are too long, and these
+            are the `first` lines of the file. If there is but one, which may be longer than a
+            chunk, the tally notes it instead.
     """
     valid = invalid = too_long = 0
     for line in lines(blocks):
@@ -236,6 +237,11 @@ def json_lines(
             too_long += line is None
             tally.drop("invalid_record", plain(decode(line[:EXCERPT])) if line else "")
         else:
+            if first and not valid and isinstance(record, list):
+                raise UserError(
+                    f"{source.place}: its first record is a list; name it .json if that holds the "
+                    "records."
+                )
             valid += 1
             yield record
     if not first or valid or not invalid:

@@ -91,9 +91,11 @@ def no_text(name: str, keys: Sequence[str], columns: Sequence[str] | None) -> Us
         ", ".join(shown) + (f" and {len(keys) - 20:,} more" if len(keys) > 20 else "") or "no keys"
     )
     if columns is None:
+        key = next(filter(keys.__contains__, MESSAGES), None)
+        chat = f"make {key} a list of messages with role and content, " if key else ""
         return UserError(
             f"{name} has no text in a known shape (it has: {there}); set clean.columns to those "
-            "that hold the text, or take the file out of data.raw."
+            f"that hold the text, {chat}or take the file out of data.raw."
         )
     return UserError(f"{name} lacks clean.columns ({', '.join(columns)}); it has: {there}.")
 
