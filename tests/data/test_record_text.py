@@ -161,9 +161,12 @@ def test_people_see_who_speaks():
         ("gpt", "Ho"),
         ("Anna", "Hu"),
         ("tool", "4"),
+        ("function_call", "f()"),
+        ("observation", "5"),
     ]
     assert readable(render_chat(told)) == (
-        "System: Be brief.\nUser: Hi\nAssistant: Ho\nUser: Anna: Hu\nTool: 4"
+        "System: Be brief.\nUser: Hi\nAssistant: Ho\nUser: Anna: Hu\nTool: 4\n"
+        "Assistant: f()\nTool: 5"
     )
     assert render_chat([]) == ""
     assert render_chat([("user", "Hi"), ("assistant", " ")]) == ""

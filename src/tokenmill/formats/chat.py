@@ -40,8 +40,10 @@ ROLES: dict[str, Role] = {
     "chatgpt": "assistant",
     "bot": "assistant",
     "model": "assistant",
+    "function_call": "assistant",
     "tool": "tool",
     "function": "tool",
+    "observation": "tool",
 }
 """The role for each name of a speaker in data sets, in lower case. A speaker with any other name is
 a user, and the name is written before the content."""
