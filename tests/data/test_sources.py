@@ -20,6 +20,7 @@ from tokenmill.core.paths import SAMPLE
 from tokenmill.data.readers import FORMATS, PARQUET_ROWS, texts
 from tokenmill.data.report import Tally
 from tokenmill.data.sources import BLOCK_BYTES, blocks, find_sources
+from tokenmill.executor import ThreadExecutor
 from tokenmill.formats.chat import render_chat
 from tokenmill.words.cleaning import cleaning_in_words
 
@@ -146,6 +147,22 @@ def test_a_file_that_is_no_archive_is_refused(tmp_path, run, ending):
         path.write_bytes(content)
         with pytest.raises(UserError, match="is a broken archive"):
             run(path)
+
+
+@pytest.mark.parametrize("size", [1, 1 << 20])
+@pytest.mark.parametrize("name", ["a.txt", "a.csv", "a.json", "a.jsonl"])
+def test_an_archive_that_its_name_hides_is_refused(tmp_path, run, monkeypatch, name, size):
+    monkeypatch.setattr(ThreadExecutor, "task_bytes", size)
+    archives = {ending: PACK[ending](b"text,n\none,1\n" * 99) for ending in BROKEN}
+    for ending, packed in {**archives, ".zip": b"PK\x03\x04\x14"}.items():
+        (tmp_path / name).write_bytes(packed)
+        with pytest.raises(UserError, match=rf"{name} is compressed; rename it to {name}{ending} "):
+            run(tmp_path)
+
+
+def test_a_text_may_begin_with_the_letters_of_an_archive(tmp_path, run):
+    (tmp_path / "a.txt").write_text("BZh is how bzip2 begins")
+    assert run(tmp_path)[0] == ["BZh is how bzip2 begins"]
 
 
 def test_a_wide_window_is_no_damage(tmp_path, run):

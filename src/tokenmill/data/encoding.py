@@ -28,7 +28,7 @@ from tokenmill.data.detection import (
     without_mark,
 )
 from tokenmill.data.report import Tally
-from tokenmill.data.sources import Advance, Source, blocks, opened
+from tokenmill.data.sources import Advance, Source, blocks, opened, refuse_archive
 
 DAMAGE = "\ufdd0"
 """The character that stands for bytes that could not be decoded."""
@@ -122,7 +122,9 @@ def has_plain_lines(source: Source) -> bool:
     if source.encoding not in ("auto", "utf-8"):
         return False
     with opened(source) as file:
-        return byte_order(file.read(SNIFFED_BYTES))[1] in ("", "utf-8")
+        head = file.read(SNIFFED_BYTES)
+    refuse_archive(source, head)
+    return byte_order(head)[1] in ("", "utf-8")
 
 
 def mark_bytes(source: Source) -> int:

@@ -18,6 +18,7 @@ import zlib
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, replace
+from io import BufferedReader
 from operator import attrgetter
 from pathlib import Path, PurePosixPath
 from shlex import quote
@@ -89,6 +90,9 @@ LFS."""
 
 POINTER_BYTES = 1024
 """Bytes that such a text has at most."""
+
+BEGINNING = len(LFS_POINTER)
+"""Bytes by which a file is told from such a text and from an archive."""
 
 BROKEN = (
     EOFError,
@@ -386,7 +390,7 @@ def _members(whole: Source, formats: Collection[str], skipped: Counter[str]) -> 
 def _beginning(path: str) -> bytes:
     """The first bytes of a file; none if it cannot be read: reading it later raises the error."""
     with contextlib.suppress(OSError), Path(path).open("rb", buffering=0) as file:
-        return file.read(len(LFS_POINTER))
+        return file.read(BEGINNING)
     return b""
 
 
@@ -394,13 +398,28 @@ def blocks(source: Source, advance: Advance = lambda _: None) -> Iterator[bytes]
     """The decompressed bytes of `source`.
 
     Raises:
-        UserError: the file cannot be opened, is a broken archive, or changed while it was read.
+        UserError: the file cannot be opened, is a broken archive or one that its name does not
+            tell, or changed while it was read.
     """
     try:
         with opened(source) as file:
+            if source.compression is None:
+                refuse_archive(source, file.peek(BEGINNING))
             yield from _decompressed(source, file, advance)
     except BROKEN as error:
         raise _broken(source, error) from None
+
+
+def refuse_archive(source: Source, begins: bytes) -> None:
+    """Refuse a file that is compressed though its name does not tell it: as text it would be
+    garbage in some old encoding, and as a table it has no rows."""
+    kinds = COMPRESSIONS | {ZIP: (b"PK\x03\x04",)}
+    ending = next((kind for kind, beginnings in kinds.items() if begins.startswith(beginnings)), "")
+    if ending and not _is_text(begins[:BEGINNING]):
+        raise UserError(
+            f"{source.location} is compressed; rename it to {Path(source.location).name}{ending} "
+            "(`dvc move`, if DVC tracks it)."
+        )
 
 
 def _broken(source: Source, error: Exception) -> Exception:
@@ -437,7 +456,7 @@ def _is_text(begins: bytes) -> bool:
 
 
 @contextlib.contextmanager
-def opened(source: Source) -> Iterator[IO[bytes]]:
+def opened(source: Source) -> Iterator[BufferedReader]:
     """Open the file of `source` for reading.
 
     Raises:
@@ -446,7 +465,7 @@ def opened(source: Source) -> Iterator[IO[bytes]]:
     try:
         with open_file(source.location) as file:
             if is_url(source.location) and source.version[0] < POINTER_BYTES:
-                _refuse_pointer(source.location, file.peek(len(LFS_POINTER)))
+                _refuse_pointer(source.location, file.peek(BEGINNING))
             try:
                 yield file
             except Exception:  # what cannot be read may be half-written
