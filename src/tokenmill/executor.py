@@ -23,6 +23,7 @@ from typing import Any, Literal, Self, TypeVar
 
 import tokenmill
 from tokenmill.core.errors import UserError, first_line
+from tokenmill.core.files import read_bytes
 from tokenmill.core.params import Section, SharedPlace
 
 Item = TypeVar("Item")
@@ -176,15 +177,30 @@ WAITING = 2
 """Tasks that wait for a thread, so that none is idle while the caller starts the next one."""
 
 
+CPU_MAX = Path("/sys/fs/cgroup/cpu.max")
+"""Where Linux tells the time of processors that a container gets: its quota, and of what period."""
+
+
+def own_cores() -> int:
+    """The number of cores that this process may use: those that the system gives it, or fewer if
+    its container has a quota."""
+    affinity = getattr(os, "sched_getaffinity", None)  # not on macOS and Windows
+    cores = len(affinity(0)) if affinity else os.cpu_count() or 1
+    with contextlib.suppress(OSError, ValueError):  # no container, or `max`
+        quota, period = map(int, read_bytes(CPU_MAX).split())
+        cores = min(cores, max(1, round(quota / period)))
+    return cores
+
+
 class ThreadExecutor(Executor):
-    """An `Executor` of `threads` threads, by default one for each core. Its `with` block ends the
-    threads; without one they end with the object."""
+    """An `Executor` of `threads` threads, by default one for each of `own_cores`. Its `with` block
+    ends the threads; without one they end with the object."""
 
     task_bytes = 8 << 20
     wave_limits = 1
 
     def __init__(self, *, threads: int | None = None):
-        threads = threads or os.cpu_count() or 1
+        threads = threads or own_cores()
         self._pool = ThreadPoolExecutor(threads)
         self._limit = threads + WAITING
 

@@ -2,6 +2,7 @@
 at a time."""
 
 import itertools
+import os
 import threading
 import time
 from collections.abc import Iterator
@@ -10,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tokenmill import executor
 from tokenmill.core.errors import UserError
 from tokenmill.executor import WAITING, Task, ThreadExecutor
 
@@ -24,6 +26,20 @@ def outcome(results: Iterator) -> tuple[list, str]:
     except UserError as error:
         return before, str(error)
     return before, "done"
+
+
+@pytest.mark.parametrize(
+    ("quota", "cores"),
+    [("150000 100000\n", 2), ("20000 100000\n", 1), ("900000 100000\n", 3), ("max 100000\n", 3)],
+)
+def test_threads_are_as_many_as_cores_may_be_used(tmp_path, monkeypatch, quota, cores) -> None:
+    """Each holds text in memory, and a container sees all cores of its machine."""
+    monkeypatch.setattr(os, "cpu_count", lambda: 96)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 5, 9}, raising=False)
+    monkeypatch.setattr(executor, "CPU_MAX", tmp_path / "cpu.max")
+    assert ThreadExecutor().limit() == 3 + WAITING
+    (tmp_path / "cpu.max").write_text(quota)
+    assert ThreadExecutor().limit() == cores + WAITING
 
 
 @given(
