@@ -5,6 +5,7 @@ import json
 import sys
 from decimal import Decimal
 from pathlib import Path
+from random import Random
 from typing import Any
 from unittest.mock import patch
 
@@ -594,18 +595,37 @@ def test_blank_lines_are_no_documents_but_an_empty_file_is():
     assert list(documents([b"a"], "file")) == [b"a"]
 
 
-def test_a_table_is_decoded_some_bytes_at_a_time(tmp_path, monkeypatch):
-    texts_ = [f"{number} {'x' * 500}" for number in range(1005)]
-    (tmp_path / "a.parquet").write_bytes(parquet([{"text": text, "n": 1} for text in texts_]))
-    decoded = []
+@pytest.fixture
+def decoded(monkeypatch) -> list[int]:
+    """The bytes of each table that polars makes of rows of a file, as they come."""
+    sizes = []
     whole = pl.LazyFrame.collect
 
     def collect(table: pl.LazyFrame) -> pl.DataFrame:
         found = whole(table)
-        decoded.append(found.estimated_size())
+        sizes.append(int(found.estimated_size()))
         return found
 
     monkeypatch.setattr(pl.LazyFrame, "collect", collect)
+    return sizes
+
+
+def test_of_books_few_are_decoded_at_a_time(tmp_path, monkeypatch, decoded):
+    books = [Random(number).randbytes(5_000).hex() for number in range(200)]
+    (tmp_path / "a.parquet").write_bytes(parquet([{"text": book} for book in books]))
+    monkeypatch.setattr(readers, "FIRST_BYTES", 40_000)
+    monkeypatch.setattr(readers, "PARQUET_BYTES", 80_000)
+    (source,) = find_sources(tmp_path / "a.parquet", [".parquet"]).sources
+    places = list(readers.cut_parquet(Table(source), parameters(), 80_000, 1 << 16))
+    tables = [Rows(Table(source), place) for place in (*places, None)]
+    found = [list(table.texts(parameters(), Tally())) for table in tables]
+    assert [*itertools.chain(*found)] == books * 2
+    assert max(decoded) <= 100_000
+
+
+def test_a_table_is_decoded_some_bytes_at_a_time(tmp_path, monkeypatch, decoded):
+    texts_ = [f"{number} {'x' * 500}" for number in range(1005)]
+    (tmp_path / "a.parquet").write_bytes(parquet([{"text": text, "n": 1} for text in texts_]))
     monkeypatch.setattr(readers, "PARQUET_ROWS", 10)
     monkeypatch.setattr(readers, "PARQUET_BYTES", 20_000)
     (source,) = find_sources(tmp_path / "a.parquet", [".parquet"]).sources

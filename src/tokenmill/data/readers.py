@@ -238,10 +238,16 @@ def _cut(buffer: bytes, low: int, high: int) -> int:
 # ---- Tables.
 
 PARQUET_ROWS = 1024
-"""The number of rows of a parquet file that are given at a time."""
+"""The most rows of a parquet file that are given at a time, and that are decoded first."""
+
+FIRST_BYTES = 4 << 20
+"""The rows that are decoded first have about so many bytes on the disk: of books there are few."""
 
 PARQUET_BYTES = 8 << 20
-"""About so many bytes of a parquet file are decoded at a time, but at least PARQUET_ROWS rows."""
+"""About so many bytes of a parquet file are decoded at a time after them."""
+
+MOST_TIMES_ROWS = 16
+"""How many times the rows are decoded at most that were decoded before, however short these are."""
 
 
 class Table:
@@ -274,6 +280,11 @@ class Table:
         with self.readable():
             return pl.scan_parquet(self.path, glob=False).select(pl.len()).collect().item()
 
+    @property
+    def first_rows(self) -> int:
+        """The number of rows that are decoded while nothing is known of their size in memory."""
+        return max(1, min(PARQUET_ROWS, FIRST_BYTES * self.rows // max(1, self.source.size)))
+
     def size_of(self, place: range) -> int:
         """The bytes on disk that count as read with the rows at `place`."""
         before, done = (self.source.size * row // self.rows for row in (place.start, place.stop))
@@ -295,12 +306,13 @@ class Table:
     def _unreadable(self, error: BaseException) -> UserError:
         reason = " ".join(str(error).split())[:160]
         return UserError(
-            f"{self.source.place} is not a readable parquet file ({reason}); get it again."
+            f"{self.source.place} is not a readable parquet file ({reason}); get it again, or "
+            "write it without columns of rare types."
         )
 
     def batches(self, columns: list[str] | None, place: range) -> Iterator[pl.DataFrame]:
-        """The rows at `place`, PARQUET_ROWS at a time, with the columns that may hold text. Read as
-        one stream, polars would hold as many rows as it decodes before they are taken."""
+        """The rows at `place`, at most PARQUET_ROWS at a time, with the columns that may hold text.
+        Read as one stream, polars would hold as many rows as it decodes before they are taken."""
         with self.readable():
             frame = pl.scan_parquet(self.path, glob=False)
             schema = frame.collect_schema()
@@ -308,7 +320,7 @@ class Table:
             if not wanted:
                 raise no_text(self.source.place, schema.names(), columns)
             frame = frame.select(_bounded(wanted, schema))
-            rows = PARQUET_ROWS
+            rows = self.first_rows
             begin, end = place.start, place.stop
             while begin < end:
                 many = min(rows, end - begin)
@@ -318,7 +330,7 @@ class Table:
                 if len(found) < many:  # another file by now
                     break
                 fitting = PARQUET_BYTES * many // max(1, int(found.estimated_size()))
-                rows = max(PARQUET_ROWS, fitting // PARQUET_ROWS * PARQUET_ROWS)
+                rows = max(1, min(fitting, MOST_TIMES_ROWS * many))
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _table_here, (self.source,)
@@ -372,7 +384,7 @@ def cut_parquet(table: Table, params: CleanParams, size: int, longest: int) -> I
     """Divide the rows of a file into ranges of about `size` bytes, and of `longest` rows at most.
     Only the first rows are read; where later ones hold more, a range is too large."""
     count = table.rows
-    for first in table.batches(params.columns, range(min(count, PARQUET_ROWS))):
+    for first in table.batches(params.columns, range(min(count, table.first_rows))):
         fitting = size * len(first) // max(1, int(first.estimated_size()))
         rows = max(1, min(fitting, longest))
         yield from (range(begin, min(begin + rows, count)) for begin in range(0, count, rows))
