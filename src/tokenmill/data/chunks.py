@@ -10,7 +10,8 @@ Where a chunk ends depends on the input alone, and the texts do not depend on it
 
 import codecs
 import itertools
-from collections.abc import Callable, Iterable, Iterator
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple, TypeAlias, TypeVar
@@ -59,6 +60,11 @@ class Chunk:
     size: int = 0
     """Bytes on disk that count as read when the chunk is done; 0 if the caller has read them
     already."""
+    held: float = math.inf
+    """About the bytes of its text. Small chunks that follow each other are joined, unless this is
+    infinite."""
+    files: int = 1
+    """How many files or parts of files are in it, as far as they count for CHUNK_FILES."""
 
 
 class Planner:
@@ -73,8 +79,13 @@ class Planner:
 
     def chunks(self, sources: Iterable[Source]) -> Iterator[Chunk]:
         """The chunks of all sources, in their order."""
-        for strategy, group in itertools.groupby(sources, self._strategy):
-            yield from strategy(group)
+        chunks = (
+            chunk
+            for strategy, group in itertools.groupby(sources, self._strategy)
+            for chunk in strategy(group)
+        )
+        for group in _grouped(((one, one.held, one.files) for one in chunks), self._size):
+            yield _joined(group)
 
     def _strategy(self, source: Source) -> Callable[[Iterable[Source]], Iterator[Chunk]]:
         form = FORMATS[source.format]
@@ -89,8 +100,9 @@ class Planner:
         return self._parts if form.cut else self._texts
 
     def _small_files(self, sources: Iterable[Source]) -> Iterator[Chunk]:
-        for group, size in _grouped(((one, one.size) for one in sources), self._size):
-            yield Chunk(partial(_read_files, group), size)
+        for group in _grouped(((one, one.size, 1) for one in sources), self._size):
+            size = sum(one.size for one in group)
+            yield Chunk(partial(_read_files, group), size, held=size, files=len(group))
 
     def _line_ranges(self, sources: Iterable[Source]) -> Iterator[Chunk]:
         for source in sources:
@@ -99,11 +111,6 @@ class Planner:
                 yield Chunk(partial(_read_range, source, begin, size), size)
 
     def _parts(self, sources: Iterable[Source]) -> Iterator[Chunk]:
-        for group, _ in _grouped(self._cut(sources), self._size):
-            yield Chunk(partial(_read_parts, group))
-
-    def _cut(self, sources: Iterable[Source]) -> Iterator[tuple[Read, int]]:
-        """Each part of the files, and its bytes."""
         for source in sources:
             cut = FORMATS[source.format].cut
             assert cut is not None
@@ -119,7 +126,7 @@ class Planner:
                     begin = place.stop
                 given = part._replace(blocks=[]) if place else part
                 counts = {"first": number == 0, "encodings": tally.encodings}
-                yield partial(_read_part, source, given, place, **counts), size
+                yield Chunk(partial(_read_part, source, given, place, **counts), held=size)
 
     def _row_ranges(self, sources: Iterable[Source]) -> Iterator[Chunk]:
         for table in map(Table, sources):
@@ -137,27 +144,39 @@ class Planner:
                 if chars >= self._size or len(found) == CHUNK_TEXTS:
                     yield Chunk(partial(_counted, _columns(found), tally.take()))
                     chars = 0
-        yield Chunk(partial(_counted, _columns(found), tally))
+        yield Chunk(partial(_counted, _columns(found), tally), held=chars)
 
 
-def _grouped(items: Iterable[tuple[Item, int]], most: int) -> Iterator[tuple[list[Item], int]]:
-    """Items that follow each other, each given with its bytes: as many as have `most` bytes, and
-    their bytes. An error of `items` is raised after the items before it."""
+def _joined(chunks: Sequence[Chunk]) -> Chunk:
+    """One chunk of small ones."""
+    if len(chunks) == 1:
+        return chunks[0]
+    reads = [chunk.read for chunk in chunks]
+    return Chunk(partial(_read_parts, reads), sum(chunk.size for chunk in chunks))
+
+
+def _grouped(items: Iterable[tuple[Item, float, int]], most: int) -> Iterator[list[Item]]:
+    """Items that follow each other, each given with its bytes and its number of files: as many as
+    have `most` bytes and CHUNK_FILES files. An error of `items` is raised after the items before
+    it."""
     group: list[Item] = []
-    held = 0
+    held = 0.0
+    count = 0
     failure = None
     try:
-        for item, size in items:
-            if group and (held + size > most or len(group) == CHUNK_FILES):
-                yield group, held
+        for item, size, files in items:
+            if group and (held + size > most or count + files > CHUNK_FILES):
+                yield group
                 group = []
-                held = 0
+                held = 0.0
+                count = 0
             group.append(item)
             held += size
+            count += files
     except Exception as error:
         failure = error
     if group:
-        yield group, held
+        yield group
     if failure:
         raise failure
 
