@@ -6,7 +6,7 @@ import pytest
 
 from tests.terminal import Terminal
 from tokenmill.cli.doctor import print_finding
-from tokenmill.doctor.environment import problem
+from tokenmill.doctor.finding import problem
 
 
 def shown(out: io.StringIO) -> str:

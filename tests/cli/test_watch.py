@@ -17,7 +17,7 @@ from tokenmill.cli import watch
 from tokenmill.cli.main import main
 from tokenmill.cli.watch import PAGE, Watched, draw, found, newest_answers
 from tokenmill.core.errors import UserError
-from tokenmill.doctor.environment import ok, warning
+from tokenmill.doctor.finding import ok, warning
 from tokenmill.reports.charts import Series, line_chart
 
 PROMPTS = """\

@@ -6,7 +6,7 @@ from pathlib import Path
 from tests.imports import ROOT
 from tests.pipeline.project import Project as Repository
 from tokenmill.doctor import dvc
-from tokenmill.doctor.environment import Check, Finding, Project
+from tokenmill.doctor.finding import Check, Finding, Project
 
 PIPELINE = "stages: {train: {cmd: make, deps: [params.yaml], outs: [models/gpt]}}\n"
 

@@ -20,7 +20,7 @@ from tests.pipeline.project import change_params
 from tests.training.tiny import write_tokens
 from tokenmill.core.errors import UserError
 from tokenmill.doctor import checks, dvc
-from tokenmill.doctor.environment import Finding, Pipeline, Project
+from tokenmill.doctor.finding import Finding, Pipeline, Project
 from tokenmill.formats.token_file import read_metadata
 from tokenmill.model.config import ModelConfig
 from tokenmill.model.device import Compute

@@ -22,7 +22,8 @@ from tests.pipeline.project import ran
 from tests.runs.unfinished import begin, stop
 from tokenmill.core import paths
 from tokenmill.doctor import checks, dvc, environment
-from tokenmill.doctor.environment import KEEP_ONE_SIDE, Finding, Pipeline, Project
+from tokenmill.doctor.environment import KEEP_ONE_SIDE
+from tokenmill.doctor.finding import Finding, Pipeline, Project
 from tokenmill.doctor.objects import check_objects
 from tokenmill.schema import check_all
 from tokenmill.words.units import message
@@ -144,7 +145,7 @@ def test_what_a_kill_leaves_in_the_run_cache_is_removed(repository: Repository):
 PRINT_LEVEL = """
 from pathlib import Path
 from tokenmill.doctor import dvc
-from tokenmill.doctor.environment import Project
+from tokenmill.doctor.finding import Project
 list(dvc.check_repository(project := Project(Path())))
 print(*(finding.level for finding in dvc.check_remote(project)))
 """

@@ -20,7 +20,7 @@ from tokenmill.cli.runs import find_runs
 from tokenmill.core.errors import UserError
 from tokenmill.core.files import write_json
 from tokenmill.doctor import environment
-from tokenmill.doctor.environment import Finding, Project
+from tokenmill.doctor.finding import Finding, Project
 from tokenmill.runs.find import Revision
 
 
@@ -291,9 +291,10 @@ class TestRuns:
 
     @pytest.fixture
     def other(self) -> Iterator["subprocess.Popen[bytes]"]:
-        with subprocess.Popen(
-            [sys.executable, "-c", "import time; time.sleep(60)", "dvc repro"]
-        ) as process:
+        command = [sys.executable, "-c", "print(flush=True); input()", "dvc repro"]
+        with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+            assert process.stdout is not None
+            process.stdout.readline()  # until then the system may not know its command line
             yield process
             process.kill()
 

@@ -12,7 +12,7 @@ from dvc_data.hashfile.state import State
 from tests.doctor.small import opened
 from tests.pipeline.project import Project as Repository
 from tokenmill.doctor import objects as objects_module
-from tokenmill.doctor.environment import Finding
+from tokenmill.doctor.finding import Finding
 from tokenmill.doctor.objects import check_objects
 
 PIPELINE = """

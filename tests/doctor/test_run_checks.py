@@ -9,7 +9,7 @@ import pytest
 from tests.pipeline.project import Project as Repository
 from tokenmill.cli.main import main
 from tokenmill.doctor.checks import run_checks
-from tokenmill.doctor.environment import Finding
+from tokenmill.doctor.finding import Finding
 
 
 @pytest.fixture(autouse=True)

@@ -16,7 +16,7 @@ from tokenmill.display import print_columns, print_record, say
 from tokenmill.words.units import counted, size
 
 if TYPE_CHECKING:
-    from tokenmill.doctor.environment import Finding
+    from tokenmill.doctor.finding import Finding
 
 SIGNS = {"ok": ("✓", "green"), "warning": ("!", "yellow"), "problem": ("✗", "red")}
 
@@ -109,7 +109,7 @@ def _show_store(url: str, *, remove: bool) -> None:
 
 
 def _about_unread(commits: Sequence[str]) -> str:
-    from tokenmill.doctor.environment import few
+    from tokenmill.doctor.finding import few
 
     names = few([commit[:12] for commit in commits])
     return (

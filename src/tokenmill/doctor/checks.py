@@ -18,7 +18,8 @@ from tokenmill.core.params import PARAMS_FILE, ParamsError, is_url
 from tokenmill.data.readers import FORMATS
 from tokenmill.data.sources import command_of_dvc, find_sources
 from tokenmill.doctor import dvc, environment, objects
-from tokenmill.doctor.environment import Check, Finding, Project, is_writable, ok, problem, warning
+from tokenmill.doctor.environment import is_writable
+from tokenmill.doctor.finding import Check, Finding, Project, ok, problem, warning
 from tokenmill.formats.raw_text import holds, raw_text
 from tokenmill.formats.token_file import (
     DTYPE,

@@ -28,17 +28,8 @@ from tokenmill.core import paths
 from tokenmill.core.errors import first_line
 from tokenmill.core.files import DISK_FULL, DVC_OBJECT
 from tokenmill.core.params import PARAMS_FILE, is_url
-from tokenmill.doctor.environment import (
-    KEEP_ONE_SIDE,
-    Finding,
-    Pipeline,
-    Project,
-    lock_file,
-    ok,
-    problem,
-    unmerged,
-    warning,
-)
+from tokenmill.doctor.environment import KEEP_ONE_SIDE, lock_file, unmerged
+from tokenmill.doctor.finding import Finding, Pipeline, Project, ok, problem, warning
 from tokenmill.dvc_lock import Lock
 from tokenmill.runs.consistency import TRAIN_AGAIN, falsely_recorded, own_manifest
 from tokenmill.runs.under_way import unfinished

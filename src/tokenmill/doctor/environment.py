@@ -1,5 +1,4 @@
-"""The arguments and results of a check; and checks of the system's limits, Python, packages, git,
-and other runs.
+"""Checks of the system's limits, Python, packages, git, and other runs.
 
 The limits are checked first, and this module imports nothing that takes much memory: below them the
 other checks could not run.
@@ -13,11 +12,9 @@ import subprocess
 import sys
 import time
 import tomllib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator
 from pathlib import Path
 from shlex import quote
-from typing import TYPE_CHECKING, Literal
 
 import psutil
 from packaging.requirements import Requirement
@@ -27,17 +24,11 @@ from tokenmill import git
 from tokenmill.core import paths
 from tokenmill.core.errors import UserError
 from tokenmill.core.files import read_bytes
+from tokenmill.doctor.finding import Finding, Project, few, ok, problem, warning
 from tokenmill.formats.records import read_record
 from tokenmill.process import narrow_address_space
 from tokenmill.runs.under_way import copies, under_way
 from tokenmill.words.units import message
-
-if TYPE_CHECKING:  # `tokenmill` alone uses some checks and does without PyTorch
-    from dvc.repo import Repo
-
-    from tokenmill.data.sources import Found
-    from tokenmill.model.device import Compute
-    from tokenmill.schema import AllParams
 
 ONE_COMMIT = ("dvc.lock", "dvc.yaml", "params.yaml", "metrics", "reports")
 """The files that belong into one commit. A clone in which they do not match trains again."""
@@ -53,70 +44,6 @@ BACK = "git checkout HEAD . && dvc checkout"
 KEEP_ONE_SIDE = "keep one side of it, as docs/sharing.md says (Two branches)"
 
 INSTALL = "pip install -c constraints.txt -e ."
-
-Level = Literal["ok", "warning", "problem"]
-
-
-@dataclass(frozen=True)
-class Finding:
-    """The result of a check."""
-
-    level: Level
-    name: str
-    """The subject of the check, in one word."""
-    text: str
-    fix: str | None = None
-    """The command, or the few words, that fix the problem; None if all is well."""
-
-
-def ok(name: str, text: str) -> Finding:
-    """A finding that all is well."""
-    return Finding("ok", name, text)
-
-
-def warning(name: str, text: str, fix: str) -> Finding:
-    """A finding that a run works although something is not as it should be."""
-    return Finding("warning", name, text, fix)
-
-
-def problem(name: str, text: str, fix: str) -> Finding:
-    """A finding that a run would stop, or that its result would not be the expected one."""
-    return Finding("problem", name, text, fix)
-
-
-@dataclass(frozen=True)
-class Pipeline:
-    """What DVC says of the stages, and of what `dvc add` tracks, which is named by its place."""
-
-    outdated: Sequence[str] = ()
-    """The stages that `dvc repro` would run."""
-    unfetched: Sequence[str] = ()
-    """The places of what `dvc add` tracks and is not here. Without it DVC runs no stage."""
-    uncached: Sequence[str] = ()
-    """Those whose outputs are here as DVC recorded them, but not in its cache."""
-    frozen: Mapping[str, bool] = field(default_factory=dict)
-    """The stages that DVC does not run whatever changes, each with whether it can unfreeze it."""
-
-
-@dataclass
-class Project:
-    """The project that is checked, with what checks found for later checks. None means not
-    known."""
-
-    root: Path
-    params: "AllParams | None" = None
-    raw: "Found | None" = None
-    """The files at data.raw."""
-    repo: "Repo | None" = None
-    pipeline: Pipeline | None = None
-    uncommitted: list[str] | None = None
-    """The files of ONE_COMMIT that differ from the last commit."""
-    compute: "Compute | None" = None
-
-
-Check = Callable[[Project], Iterable[Finding]]
-"""A check looks at one thing and changes nothing. It yields no finding if it lacks what an earlier
-check could not provide."""
 
 
 def check_limits(root: Path) -> Iterator[Finding]:
@@ -365,11 +292,6 @@ def unmerged(root: Path) -> list[str]:
     """The files of the project with conflicts of a merge that is not finished."""
     said = git.ask(root, "diff", "--name-only", "--relative", "--diff-filter=U", "-z") or ""
     return [name for name in said.split("\0") if name]
-
-
-def few(names: list[str]) -> str:
-    """At most four of the names, and the number of the others."""
-    return ", ".join(names[:4]) + (f" and {len(names) - 4} more" if len(names) > 4 else "")
 
 
 def check_runs(project: Project) -> Iterator[Finding]:

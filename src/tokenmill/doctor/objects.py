@@ -31,7 +31,8 @@ from tokenmill.core.errors import UserError
 from tokenmill.core.files import open_regular
 from tokenmill.display import Progress
 from tokenmill.doctor.dvc import REMOTE_TIMEOUT, with_timeout
-from tokenmill.doctor.environment import Finding, Project, check_running, ok, problem, warning
+from tokenmill.doctor.environment import check_running
+from tokenmill.doctor.finding import Finding, Project, ok, problem, warning
 from tokenmill.dvc_lock import listed
 from tokenmill.executor import ThreadExecutor
 from tokenmill.words.units import size
