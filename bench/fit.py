@@ -19,7 +19,6 @@ from bench.data import measure
 from bench.data.jobs import STAGES
 from bench.data.project import make_project
 from bench.program import ROOT, RowFile, command_line
-from tokenmill.cli.preset import params_with
 from tokenmill.core.paths import HISTORY
 from tokenmill.formats.records import read_rows
 from tokenmill.formats.token_file import read_metadata
@@ -34,6 +33,7 @@ from tokenmill.planning.fit import (
     fit,
     workload,
 )
+from tokenmill.planning.params_file import params_with
 from tokenmill.schema import AllParams
 from tokenmill.stage import report_errors
 from tokenmill.training.history import EpochRow

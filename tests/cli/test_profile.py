@@ -13,10 +13,10 @@ import pytest
 from tests.imports import ROOT
 from tests.training.tiny import small_memory, write_tokens
 from tokenmill.cli.main import main
-from tokenmill.cli.preset import apply_override
 from tokenmill.cli.profile import Kind, Operation, Profile, kind_of
 from tokenmill.core.params import read_yaml
 from tokenmill.planning.benchmark import StepBenchmark
+from tokenmill.planning.params_file import apply_override
 
 SMALL = [
     "model.n_layer=2",

@@ -7,9 +7,9 @@ import pytest
 
 from tests.pipeline.project import Project, ran
 from tokenmill.cli.runs import find_runs
-from tokenmill.cli.summary import status
 from tokenmill.core.paths import EVALUATION
 from tokenmill.doctor.checks import run_checks
+from tokenmill.doctor.status import status
 from tokenmill.evaluation.results import Evaluation
 from tokenmill.formats.records import read_record
 

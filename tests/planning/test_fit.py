@@ -18,7 +18,6 @@ import pytest
 from tests.imports import ROOT
 from tests.training.tiny import write_tokens
 from tokenmill.cli.main import main
-from tokenmill.cli.preset import params_with, text_with
 from tokenmill.core.errors import UserError
 from tokenmill.core.params import PARAMS_FILE, read_yaml
 from tokenmill.formats.chat import TURN_TOKENS
@@ -51,6 +50,7 @@ from tokenmill.planning.fit import (
     vocabulary_for,
     workload,
 )
+from tokenmill.planning.params_file import params_with, text_with
 from tokenmill.planning.plan import gpu_timer, plan_training
 from tokenmill.schema import AllParams, check_all
 from tokenmill.tokens.bpe import train_reference

@@ -17,7 +17,6 @@ from ruamel.yaml import YAML
 from tests.imports import ROOT
 from tests.model.small import config_of
 from tests.training.tiny import run, small_memory, train_params, write_tokens
-from tokenmill.cli.preset import apply_override, params_with, read_preset
 from tokenmill.core.errors import UserError
 from tokenmill.core.files import write_json
 from tokenmill.core.params import PARAMS_FILE
@@ -36,6 +35,7 @@ from tokenmill.planning.benchmark import (
     measure,
     synchronize,
 )
+from tokenmill.planning.params_file import params_with
 from tokenmill.planning.plan import (
     LAUNCH_SECONDS,
     RECORDED_SECONDS,
@@ -44,6 +44,7 @@ from tokenmill.planning.plan import (
     plan_training,
     step_time,
 )
+from tokenmill.planning.presets import read_preset
 from tokenmill.schema import BEFORE_TRAINING, check_all
 from tokenmill.training.compile import RECORDED_TFLOP, STEPS_TO_RECORD, Compilation
 from tokenmill.training.optimizer import POLAR_EXPRESS
@@ -222,18 +223,6 @@ def test_wrong_override_is_named(project: Path, text: str, named: str):
 def test_unknown_hardware_is_named(project: Path):
     with pytest.raises(UserError, match="--hardware TPU"):
         planned(project, tokens=10**6, hardware=["TPU"])
-
-
-def test_override_reads_numbers_as_params_yaml_does():
-    content = {"train": {"learning_rate": "auto"}}
-    apply_override(content, "train.learning_rate=6e-4")
-    assert content == {"train": {"learning_rate": 0.0006}}
-
-
-@pytest.mark.parametrize("value", ["2024-13-45", "[1", "9" * 5000, "0x" + "f" * 5000, "!!int ''"])
-def test_an_override_that_is_no_yaml_is_refused(value: str):
-    with pytest.raises(UserError, match=r"-S train\.seed=.* is not valid YAML"):
-        apply_override({"train": {"seed": 0}}, f"train.seed={value}")
 
 
 @pytest.mark.parametrize("vocab_size", [1, FEWEST_IDS - 1, MOST_IDS + 1, 10**23])

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tokenmill.cli.main import Parser, positive
-from tokenmill.cli.preset import NEXT, offer, params_with
+from tokenmill.cli.preset import NEXT, offer
 from tokenmill.core.errors import UserError
 from tokenmill.display import console, note, print_columns, say
 from tokenmill.words.units import duration, money, si, size
@@ -80,6 +80,7 @@ def run(options: argparse.Namespace) -> None:
 def params_for(path: str | None) -> "AllParams":
     """The parameters of this project with the text at `path` as `data.raw`, if there is one."""
     from tokenmill.core.params import PARAMS_FILE
+    from tokenmill.planning.params_file import params_with
     from tokenmill.schema import check_all
 
     params = check_all()

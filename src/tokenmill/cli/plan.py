@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tokenmill.cli.main import Parser, add_json, amount, count, positive, share
-from tokenmill.cli.preset import PRESETS, params_with, read_preset
 from tokenmill.display import console, print_columns, print_record
+from tokenmill.planning.presets import PRESETS, read_preset
 from tokenmill.words.units import counted, duration, money, si, size
 
 if TYPE_CHECKING:
@@ -81,6 +81,7 @@ def add_arguments(parser: Parser) -> None:
 def run(options: argparse.Namespace) -> None:
     """Print the plan of the project in the current folder."""
     from tokenmill.core.params import PARAMS_FILE
+    from tokenmill.planning.params_file import params_with
     from tokenmill.planning.plan import UTILISATION, plan_training
 
     preset = read_preset(options.preset) if options.preset else None
