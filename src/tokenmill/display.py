@@ -239,11 +239,8 @@ def print_stream(pieces: Iterable[str]) -> None:
 
 def rate(tokens: int, seconds: float) -> str:
     """The amount of text written and its speed: `30 tokens in 0.50 s, 60 tokens/s`."""
-    return (
-        f"{tokens:,} tokens in {seconds:.2f} s, {tokens / seconds:,.0f} tokens/s"
-        if seconds
-        else f"{tokens} tokens"
-    )
+    speed = f" in {seconds:.2f} s, {tokens / seconds:,.0f} tokens/s" if seconds else ""
+    return f"{counted(tokens, 'token')}{speed}"
 
 
 def wrapped(pieces: Iterable[str], width: int) -> Iterator[str]:

@@ -125,11 +125,11 @@ class Pages:
     def _epochs(self, offer: Offer) -> Iterable[dict[str, Any]]:
         """The epochs of a model as the page knows them."""
         for number in range(1, offer.epochs + 1) if offer.epochs else [0]:
-            part = self._part(offer, number)
+            part = self._name_of(offer, number)
             self._parts[part] = functools.partial(self._describe, offer, number)
             yield {"number": number or None, "name": offer.name_of(number), "part": part}
 
-    def _part(self, offer: Offer, epoch: int) -> str:
+    def _name_of(self, offer: Offer, epoch: int) -> str:
         """The name of the part that describes an epoch of a model, always the same."""
         model = hashlib.sha256(repr((offer.rev, offer.folder)).encode()).hexdigest()[:12]
         return f"about-{model}-{epoch}"
@@ -140,7 +140,7 @@ class Pages:
         with contextlib.suppress(UserError, OSError):
             manifest = read_manifest(root / paths.MODEL)
             report, evaluation = read_results(root, manifest.weights)
-            epochs = {n: self._part(run, n) for n in range(1, manifest.epochs + 1)}
+            epochs = {n: self._name_of(run, n) for n in range(1, manifest.epochs + 1)}
             return report, questions_of(evaluation, epochs)
         return render("demo.html"), self.examples
 
@@ -156,10 +156,10 @@ class Pages:
         checkpoint = self.models.find(offer, epoch)
         packed = self._read(checkpoint)
         for name in packed.parts:
-            self._parts[name] = functools.partial(self._part_of, checkpoint, name)
+            self._parts[name] = functools.partial(self._weights, checkpoint, name)
         return packed.description()
 
-    def _part_of(self, checkpoint: FoundModel, name: str) -> str:
+    def _weights(self, checkpoint: FoundModel, name: str) -> str:
         packed = self._read(checkpoint)
         if name not in packed.parts:
             raise UserError(f"{checkpoint.name} has changed meanwhile; load the page again.")

@@ -121,7 +121,7 @@ def _packed(root: Path, epochs: Sequence[int], precision: Precision) -> dict[int
 
 def _blocks(packed: Mapping[int, PackedEpoch], tokenizer: TextTokenizer) -> dict[str, str]:
     """The parts that lie in the page in any case."""
-    epochs = {_part_of(number): epoch.description() for number, epoch in packed.items()}
+    epochs = {_name_of(number): epoch.description() for number, epoch in packed.items()}
     return epochs | {tokenizer_name(tokenizer.sha256): tokenizer_part(tokenizer)}
 
 
@@ -132,7 +132,7 @@ def _weights(packed: Mapping[int, PackedEpoch]) -> Iterator[tuple[str, str]]:
             yield name, epoch.part(name)
 
 
-def _part_of(epoch: int) -> str:
+def _name_of(epoch: int) -> str:
     """The name of the part that describes an epoch."""
     return f"about-epoch-{epoch}"
 
@@ -141,12 +141,12 @@ def _data(
     epochs: Sequence[int], evaluation: Evaluation, sampling: Sampling, mode: Mode
 ) -> dict[str, Any]:
     """What the page knows besides the parts."""
-    offered = [{"number": n, "name": f"epoch {n}", "part": _part_of(n)} for n in epochs]
+    offered = [{"number": n, "name": f"epoch {n}", "part": _name_of(n)} for n in epochs]
     return {
         "cleaning": cleaning_rules(mode),
         "folder": WEIGHTS,
         "models": [{"label": "this run", "epochs": offered}],
-        "questions": questions_of(evaluation, {n: _part_of(n) for n in epochs}),
+        "questions": questions_of(evaluation, {n: _name_of(n) for n in epochs}),
         "sampling": asdict(sampling),
         "unreachable": "it must lie beside this page",
     }
