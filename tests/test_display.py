@@ -17,6 +17,7 @@ from tokenmill.display import (
     print_blocks,
     print_columns,
     print_stream,
+    rate,
     say,
     shortened,
     wrapped,
@@ -86,6 +87,11 @@ def test_one_line_shows_the_beginning_of_any_script(text: str, width: int):
     assert cell_len(line) <= width
     assert " ".join(text.split()).startswith(beginning)
     assert line == beginning or 2 * cell_len(beginning) >= width - 4
+
+
+def test_one_token_is_no_tokens():
+    assert rate(1, 0.5).startswith("1 token in 0.50 s")
+    assert rate(0, 0.0) == "0 tokens"
 
 
 def test_columns_are_aligned_and_lines_end_without_blanks():

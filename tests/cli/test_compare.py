@@ -35,6 +35,19 @@ def test_compare_prints_and_writes_a_page(workspace: Path):
     assert "epoch-1 and epoch-2" in page.words
 
 
+def test_no_number_is_broken_in_a_narrow_terminal(
+    workspace: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    monkeypatch.chdir(workspace)
+    shown = []
+    for width in ("45", "200"):
+        monkeypatch.setenv("COLUMNS", width)
+        main(["compare", "epoch-1", "workspace:2", "workspace"])
+        table, *_ = capsys.readouterr().out.split("\n\n* the best")
+        shown.append({word for word in table.split() if not word.startswith("─")})
+    assert shown[0] == shown[1]
+
+
 def test_wrong_name_is_an_error_and_no_page(
     workspace: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ):

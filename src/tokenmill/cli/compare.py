@@ -20,7 +20,7 @@ from tokenmill.cli.main import Parser, add_json
 from tokenmill.cli.runs import names_of_runs
 from tokenmill.core.errors import UserError
 from tokenmill.core.files import NOT_PERMITTED, write_text
-from tokenmill.display import console, note, print_blocks, print_record, say
+from tokenmill.display import console, note, print_blocks, print_record, say, side_by_side
 from tokenmill.reports.charts import MOST_LINES, Chart, Series, line_chart, line_look
 from tokenmill.words.units import fixed, message
 
@@ -35,6 +35,9 @@ SIGNS = {"same": ("", ""), "added": ("{+", "+}"), "removed": ("[-", "-]")}
 
 BEST = "* "
 """The sign before the best value of a row."""
+
+GAP = 3
+"""The columns between two columns of a table."""
 
 STYLES = {"same": "", "added": "bold green", "removed": "strike red"}
 
@@ -239,26 +242,41 @@ def print_comparison(comparison: "Comparison", screen: Console) -> None:
     """Print the whole comparison."""
     colours = bool(screen.color_system) and not screen.no_color
     names = comparison.names
-    blocks: list[RenderableType] = [_table(["", *names], comparison.measures, comparison.best)]
+    width = screen.width
+    blocks: list[RenderableType] = _tables(
+        ["", *names], comparison.measures, comparison.best, width=width
+    )
     if comparison.best:
         blocks.append(Text(f"{BEST.strip()} the best of its row"))
     if comparison.caution:
         blocks.append(Text(comparison.caution))
     if comparison.settings:
-        blocks.append(_table(["what differs", *names], comparison.settings, {}))
+        blocks += _tables(["what differs", *names], comparison.settings, {}, width=width)
     blocks += [_prompt(prompt, colours=colours) for prompt in comparison.prompts]
     print_blocks([part for block in blocks for part in (Text(), block)][1:], screen)
 
 
-def _table(head: list[str], rows: dict[str, list[str]], best: dict[str, list[bool]]) -> Table:
+def _tables(
+    head: list[str], rows: dict[str, list[str]], best: dict[str, list[bool]], *, width: int
+) -> list[Table]:
+    """A table, or several where a terminal of this width has no room for all columns."""
+    cells = [list(map(_line, head))]
+    for name, values in rows.items():
+        marks = best.get(name, [False] * len(values))
+        texts = [BEST * is_best + value for value, is_best in zip(values, marks, strict=True)]
+        cells.append(list(map(_line, [name, *texts])))
+    columns = list(zip(*cells, strict=True))
+    widths = [max(cell.cell_len for cell in column) + GAP for column in columns]
+    parts = side_by_side(widths, width + GAP)
+    return [_table([columns[number] for number in part]) for part in parts]
+
+
+def _table(columns: Sequence[Sequence[Text]]) -> Table:
     shown = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, header_style="none")
-    shown.add_column(head[0], overflow="fold")
-    for name in head[1:]:
-        shown.add_column(_line(name), justify="right", overflow="fold")
-    for name, cells in rows.items():
-        marks = best.get(name, [False] * len(cells))
-        texts = [BEST * is_best + cell for cell, is_best in zip(cells, marks, strict=True)]
-        shown.add_row(_line(name), *map(_line, texts))
+    for number, (head, *_) in enumerate(columns):
+        shown.add_column(head, justify="right" if number else "left", overflow="fold")
+    for row in zip(*(cells for _, *cells in columns), strict=True):
+        shown.add_row(*row)
     return shown
 
 
