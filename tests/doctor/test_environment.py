@@ -146,6 +146,16 @@ def test_a_git_without_an_identity_is_named(
     assert not list(environment.check_identity(project)), "no git at all is another check's finding"
 
 
+def test_a_lock_of_refs_is_seen_from_a_further_work_tree(repository: Repository, tmp_path: Path):
+    other = tmp_path / "other"
+    repository.run("git", "worktree", "add", "-q", str(other))
+    for name in ("worktrees/other/index.lock", "refs/epoch-1.lock", "index.lock"):
+        (repository.root / ".git" / name).touch()
+    (lock,) = (one for one in environment.check_git(Project(other)) if one.name == "lock")
+    assert lock.text.endswith(": epoch-1.lock, index.lock")
+    assert "worktrees/other/index.lock" in str(lock.fix)
+
+
 def test_deleted_results_and_left_locks_are_named(repository: Repository):
     (repository.root / "metrics").mkdir()
     (repository.root / "metrics/a b.json").write_text("{}")

@@ -270,8 +270,9 @@ def _deleted(root: Path, files: str) -> Finding:
 def _locked(root: Path) -> Iterator[Finding]:
     """Find locks that a killed git left behind: of the index, and of the refs that `report`
     writes."""
-    folder = root / (git.ask(root, "rev-parse", "--git-dir") or ".git").strip()
-    if locks := sorted([*folder.glob("*.lock"), *folder.glob("refs/epoch-*.lock")]):
+    said = git.execute(root, "rev-parse", "--git-dir", "--git-common-dir")
+    own, shared = (root / line for line in said.splitlines())  # two, in a further work tree
+    if locks := sorted([*own.glob("*.lock"), *shared.glob("refs/epoch-*.lock")]):
         text = f"locked by a git that runs or was killed: {few([path.name for path in locks])}"
         yield problem(
             "lock", text, f"if no git runs: rm {' '.join(quote(str(path)) for path in locks)}"
