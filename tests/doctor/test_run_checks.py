@@ -1,6 +1,7 @@
 """All checks on real projects, and the command's lines and exit code."""
 
 import os
+import re
 import sys
 from pathlib import Path
 
@@ -41,6 +42,11 @@ def test_fresh_project_is_well_and_stays_as_it_is(project: Repository):
     assert {finding.level for finding in findings.values()} == {"ok"}, findings
     assert {path for path in project.root.rglob("*") if ".dvc/tmp" not in path.as_posix()} == listed
     assert project.digest(".git/HEAD", ".dvc/config", "params.yaml", "dvc.yaml", "src") == before
+
+
+def test_a_folder_that_is_no_project_gets_no_advice(here: Path):
+    with pytest.raises(SystemExit, match=rf"{re.escape(str(here))} is no project"):
+        main(["doctor"])
 
 
 def test_command_lists_findings_and_exits_with_1_on_a_problem(

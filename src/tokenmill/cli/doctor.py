@@ -1,6 +1,7 @@
 """`tokenmill doctor`: one line for each check, and the command to type where something is wrong."""
 
 import argparse
+import os
 import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -125,12 +126,18 @@ def _shards(sizes: dict[str, int]) -> str:
 
 
 def _findings(root: Path, *, deep: bool) -> Iterator["Finding"]:
-    """Limits first: in too little address space nothing else can be imported."""
+    """Limits first: in too little address space nothing else can be imported.
+
+    Raises:
+        UserError: the folder has nothing of a project, so advice such as `git init` would be wrong.
+    """
     from tokenmill.doctor.environment import check_limits
     from tokenmill.process import narrow_address_space
 
     yield from check_limits(root)
     if not narrow_address_space():
+        if not any(os.path.lexists(root / name) for name in ("dvc.yaml", "params.yaml")):
+            raise UserError(f"{root.resolve()} is no project; run this in the project's root.")
         from tokenmill.doctor.checks import run_checks
 
         yield from run_checks(root, deep=deep)
