@@ -81,6 +81,15 @@ def test_without_dvc_the_doctor_is_named(project: Project):
     assert commands(status(project.root)) == ["tokenmill doctor"]
 
 
+def test_a_damaged_dvc_lock_is_told_with_what_mends_it(project: Project):
+    """`dvc status` and `dvc repro` would say the same again."""
+    (project.root / "dvc.lock").write_text("<<<<<<< HEAD\n")
+    found = status(project.root)
+    assert "dvc.lock" in found.sentence
+    assert found.sentence.endswith(": rm dvc.lock")
+    assert commands(found) == ["tokenmill doctor"]
+
+
 def test_another_run_is_waited_for(project: Project):
     (project.root / ".dvc" / "tmp").mkdir(exist_ok=True)
     with subprocess.Popen(

@@ -5,6 +5,7 @@ import argparse
 import importlib
 import re
 import sys
+import textwrap
 from collections.abc import Collection, Sequence
 from pathlib import Path
 from types import ModuleType
@@ -16,10 +17,9 @@ from tokenmill.core.paths import enclosing_project
 from tokenmill.process import look_for_garbage_rarely
 from tokenmill.words import units
 
-ABOUT = (
-    "`tokenmill` answers questions about the pipeline, its models and plans; "
-    "`dvc repro` runs the pipeline."
-)
+ABOUT = """\
+`tokenmill` answers questions about the pipeline, its models and plans;
+`dvc repro` runs the pipeline."""
 
 COMMANDS = {
     "try": "fit a model to a text, train it for some minutes, and open the report",
@@ -275,7 +275,7 @@ def build_parser(with_arguments: Collection[str] = tuple(COMMANDS)) -> Parser:
     for name, help_ in COMMANDS.items():
         about = f"{help_[0].upper()}{help_[1:]}."
         command = commands.add_parser(
-            name, help=help_, description=about, formatter_class=as_written
+            name, help=help_, description=textwrap.fill(about), formatter_class=as_written
         )
         if name in with_arguments:
             module = _module(name)
