@@ -559,7 +559,7 @@ def test_the_price_of_this_machine_is_not_that_of_a_gpu(
     assert content.count("price_per_hour:") == content.count("currency: USD") == 1
     content = content.replace("price_per_hour:", "price_per_hour: 3600")
     params.write_text(content.replace("currency: USD", "currency: EUR"))
-    with pytest.raises(SystemExit, match="hour of T4"):
+    with pytest.raises(SystemExit, match="hour on T4"):
         main(["fit", "--budget", "5", "--hardware", "T4"])
     main(["fit", "--minutes", "1", "--hardware", "T4"])
     assert "EUR" not in capsys.readouterr().out
@@ -606,7 +606,7 @@ def test_this_machine_is_timed(
         shutil.copy(project / "text" / f"{name}.txt", project / "text" / f"again-{name}.txt")
     main(["fit", "--minutes", "0.2"])
     out = capsys.readouterr().out
-    assert "steps on here" in out
+    assert " steps here, " in out
     assert "params.yaml (fit)" in out
 
 

@@ -66,13 +66,14 @@ def run(options: argparse.Namespace) -> None:
     params = params_for(options.path)
     where = options.hardware
     is_here = where.lower() == HERE
+    place = HERE if is_here else f"on {where}"
     price = options.price_per_hour or (params.runtime.cost.price_per_hour if is_here else None)
     if options.budget and not price:
         way_out = "add --price-per-hour" + (", or set it in runtime.cost" if is_here else "")
-        raise UserError(f"--budget needs to know what an hour of {where} costs; {way_out}.")
+        raise UserError(f"--budget needs to know what an hour {place} costs; {way_out}.")
     seconds = 60 * options.minutes if options.minutes else 3600 * options.budget / price
     gpu = None if is_here else gpu_timer(known_hardware([where])[0])
-    values, tokens = propose(params, seconds=seconds, step_seconds=gpu, price=price, where=where)
+    values, tokens = propose(params, seconds=seconds, step_seconds=gpu, price=price, place=place)
     if offer(values, "fit", yes=options.yes):
         say(NEXT.format(f"--tokens {tokens} --hardware {where}"))
 
@@ -107,7 +108,7 @@ def propose(
     seconds: float,
     step_seconds: "StepSeconds | None" = None,
     price: float | None = None,
-    where: str = HERE,
+    place: str = HERE,
 ) -> tuple[dict[str, Any], int]:
     """Print a training of so many seconds for the text at `data.raw`, each value with its reason.
     Return the values for params.yaml, and the number of tokens to train on.
@@ -115,7 +116,7 @@ def propose(
     Args:
         step_seconds: the seconds of a step; None to measure them on this machine.
         price: of an hour, in `runtime.cost.currency`.
-        where: the name of the hardware.
+        place: where it trains, in words: `here`, `on A100`.
     """
     from tokenmill.planning.benchmark import step_timer
     from tokenmill.planning.fit import Corpus, fit
@@ -128,7 +129,7 @@ def propose(
         corpus, params, seconds=seconds, step_seconds=step_seconds or step_timer(params.runtime)
     )
     share = f"{100 * proposal.seconds / seconds:.0f}% of the time"
-    time = f"{proposal.work.steps:,} steps on {where}, {share}"
+    time = f"{proposal.work.steps:,} steps {place}, {share}"
     if price:
         time += f", {money(price * proposal.seconds / 3600, params.runtime.cost.currency)}"
     tokens = f"{proposal.text.train_tokens:,} tokens to train on"
