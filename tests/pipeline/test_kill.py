@@ -28,15 +28,15 @@ MANY = 500
 is there."""
 
 
-def start(project: Project, *arguments: str) -> subprocess.Popen[bytes]:
-    """`dvc repro` in the background, in a process group of its own.
+def start(project: Project, stage: str, *options: str) -> subprocess.Popen[bytes]:
+    """`dvc repro` of one stage in the background, in a process group of its own.
 
     DVC starts stages through $SHELL: bash becomes the command that it runs, dash stays between it
     and DVC.
     """
     with (project.root.parent / "log").open("ab") as log:
         return subprocess.Popen(
-            ["dvc", "repro", *(arguments or ["train"])],
+            ["dvc", "repro", "--single-item", *options, stage],
             cwd=project.root,
             env=project.env | {"SHELL": "/bin/sh"},
             stdout=log,
@@ -76,7 +76,7 @@ def test_kills_ctrl_c_and_damage_end_in_the_bytes_of_a_quiet_run(finished: Proje
     finished.set(train__epochs=MANY)
     chance = random.Random(7)
     for victim in ("trainer", "DVC", "both"):
-        dvc = start(finished)
+        dvc = start(finished, "train")
         trainer = process_of("train", dvc)
         wait_for_progress(finished)
         time.sleep(chance.random() * 0.1)
@@ -105,25 +105,25 @@ def test_kills_ctrl_c_and_damage_end_in_the_bytes_of_a_quiet_run(finished: Proje
 @pytest.mark.slow
 @pytest.mark.parametrize("stage", ["index", "trace"])
 def test_kills_of_a_short_stage_change_no_byte(finished: Project, stage: str) -> None:
-    """Of the stage, of DVC, of both, at its beginning and after parts of its work; nothing else is
-    left."""
+    """Of DVC, of both, of the stage, one after the other and after more and more of its work;
+    nothing else is left."""
     outputs = OUTPUTS[stage]
     quiet = finished.digest(*outputs)
     places = {(finished.root / name).parent for name in outputs}
     names = {path for place in places for path in place.iterdir()}
-    dvc = start(finished, "-sf", stage)
+    dvc = start(finished, stage, "--force")
     whole = work_of(process_of(stage, dvc))
     assert dvc.wait() == 0
     hits = 0
-    for victim, share in (("stage", 0.0), ("DVC", 0.3), ("both", 0.5), ("stage", 0.7)):
-        dvc = start(finished, "-sf", stage)
+    for victim, share in (("DVC", 0.3), ("both", 0.5), ("stage", 0.7)):
+        dvc = start(finished, stage, "--force")
         process = process_of(stage, dvc)
         work_of(process, at_most=share * whole)
         hits += kill(victim, dvc, process)
-        assert ran(finished.repro("-sf", stage)) == [stage]
-        assert finished.digest(*outputs) == quiet
-        assert {path for place in places for path in place.iterdir()} == names
     assert hits >= 2, "the stage had ended before"
+    assert ran(finished.repro("-sf", stage)) == [stage]
+    assert finished.digest(*outputs) == quiet
+    assert {path for place in places for path in place.iterdir()} == names
 
 
 def work_of(process: psutil.Process, *, at_most: float = math.inf) -> float:
@@ -157,7 +157,7 @@ def kill(victim: str, dvc: subprocess.Popen[bytes], process: psutil.Process) -> 
 def stop_by_ctrl_c(project: Project) -> int:
     """Train on until there is a new checkpoint, and type Ctrl-C; give the step after which it
     stopped."""
-    dvc = start(project)
+    dvc = start(project, "train")
     process_of("train", dvc)
     wait_for_progress(project)
     os.killpg(dvc.pid, signal.SIGINT)
@@ -173,7 +173,7 @@ def test_a_value_edited_during_training_is_not_recorded(finished: Project) -> No
     """Else dvc.lock would name a rate with which the model was not trained."""
     finished.set(train__epochs=8)
     before = recorded(finished)
-    dvc = start(finished)
+    dvc = start(finished, "train")
     trainer = process_of("train", dvc)
     wait_for_progress(finished)
     trainer.suspend()

@@ -3,6 +3,7 @@ disconnect."""
 
 import json
 import os
+import shlex
 import shutil
 import signal
 import subprocess
@@ -68,14 +69,17 @@ def test_a_second_session_goes_on_where_the_first_was_killed(
     drive = tmp_path / DRIVE
     finished.run("dvc", "push")
     shutil.copytree(tmp_path / "tokenmill-remote", drive / "results")
-    cut = finished.env | {
-        "PATH": f"{git_that_is_killed(tmp_path)}{os.pathsep}{finished.env['PATH']}"
-    }
+    # Its clone ends midway, with all of the session
+    cut = with_program(finished, "git", 'for last; do :; done\nmkdir "$last"\nkill -9 0\n')
     cut_off = session(finished, tmp_path, epochs=MANY, env=cut)
     cut_off.communicate()
     assert cut_off.returncode == -signal.SIGKILL
     per_epoch = pd.read_csv(finished.root / "metrics/history.csv").step[0]
-    first = session(finished, tmp_path, epochs=MANY, env=finished.env)
+    # Forks are no part of the session, but what trains dies with it
+    real, forking = (shlex.quote(env["PATH"]) for env in (finished.env, finished.forking_env))
+    choice = f'case "$*" in *checkpoint.mirror*) PATH={real};; *) PATH={forking};; esac\n'
+    killed = with_program(finished, "dvc", f'{choice}exec dvc "$@"\n')
+    first = session(finished, tmp_path, epochs=MANY, env=killed)
     wait_for(lambda: mirrored_steps(drive))
     os.killpg(first.pid, signal.SIGKILL)
     assert "tokenize" not in ran(first.communicate()[0]), "the tokens are on the drive"
@@ -92,13 +96,13 @@ def test_a_second_session_goes_on_where_the_first_was_killed(
     )
 
 
-def git_that_is_killed(folder: Path) -> Path:
-    """The folder of a `git` whose clone ends midway, with all of its session."""
-    program = folder / "bin" / "git"
+def with_program(project: Project, name: str, script: str) -> dict[str, str]:
+    """The environment of a project where a script of this name stands before all programs."""
+    program = project.root.parent / f"before-{name}" / name
     program.parent.mkdir()
-    program.write_text('#!/bin/sh\nfor last; do :; done\nmkdir "$last"\nkill -9 0\n')
+    program.write_text(f"#!/bin/sh\n{script}")
     program.chmod(0o755)
-    return program.parent
+    return project.env | {"PATH": f"{program.parent}{os.pathsep}{project.env['PATH']}"}
 
 
 def at_home(project: Project, drive: Path) -> Project:
