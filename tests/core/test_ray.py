@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
+import fsspec
 import numpy as np
 import polars as pl
 import psutil
@@ -21,6 +22,8 @@ import tokenmill
 from tests.clusters import NODE
 from tests.data.material import NEAR_DUPLICATES, parameters
 from tests.folders import contents
+from tests.pipeline.conftest import finished_template, project, template  # noqa: F401 (fixtures)
+from tests.pipeline.project import Project
 from tests.tokens.clean_text import PROSE, write_clean
 from tests.tokens.packing import pack_here
 from tests.tokens.test_store import clean_into, index_into, pack_into
@@ -353,3 +356,33 @@ def slowly(folder: Path, *, never: str) -> Callable[[int], int]:
 def begun_by(node: str, folder: Path) -> set[str]:
     """The items that a node has begun."""
     return {path.name.split("-")[0] for path in folder.glob(f"*-{node}-*.begun")}
+
+
+def test_a_run_from_raw_text_in_s3(
+    project: Project,  # noqa: F811
+    finished_template: Path,  # noqa: F811
+    bucket: str,
+    cluster: Any,
+) -> None:
+    """From the raw text there to the answers of a trained model, with shards in a store there: the
+    bytes of a run on this machine."""
+    pytest.importorskip("dvc_s3", reason="pip install dvc-s3")
+    local = Project(finished_template)
+    fs = fsspec.filesystem("s3")
+    raw = f"{bucket}/chats"
+    for file in (local.root / "data/raw/sample").iterdir():
+        fs.put_file(str(file), f"{raw}/{file.name}")
+    project.set(
+        data__raw=raw,
+        runtime__data_engine="ray",
+        runtime__ray_address=cluster.address,
+        runtime__store=f"{bucket}/shards",
+    )
+    project.repro("evaluate")
+    assert not (project.root / "data/raw/sample").exists()
+    assert (project.root / "data/clean/store.json").exists()
+    for path in ("data/tokens", "models/gpt", "metrics/eval.json", "reports/evaluation.json"):
+        assert project.digest(path) == local.digest(path), path
+    assert "Running stage" not in project.repro("evaluate")
+    fs.pipe(f"{raw}/more.txt", b"One more text, of which nothing was known before.\n")
+    assert raw in project.run("dvc", "status", "clean"), "it would run again"
