@@ -69,7 +69,7 @@ def test_a_text_that_is_too_long_has_no_traces(
     """The report says so, and the command names the parameter."""
     monkeypatch.chdir(finished.root)
     finished.set(trace__max_tokens=10)
-    finished.repro()
+    finished.repro("-s", "index", "trace", "report")
     assert "trace.max_tokens" in (finished.root / "reports/index.html").read_text()
     with pytest.raises(SystemExit) as refused:
         typed("trace", QUESTION)
@@ -93,14 +93,3 @@ def test_how_much_of_a_long_text_is_searched_is_said(
     searched = json.loads(out)["text"]
     assert QUESTION.startswith(searched)
     assert f"only the first {len(searched)} characters" in notes
-
-
-@pytest.mark.slow
-def test_a_typed_prompt_is_known_as_clean_writes_it(finished: Project):
-    """The report shows it as it was typed."""
-    prompt = "What is the\xa0capital of France?"
-    finished.set(evaluate__prompts=[{"user": prompt, "expect": "The\xa0capital of France"}])
-    finished.repro()
-    metrics = json.loads((finished.root / "metrics/trace.json").read_text())
-    assert metrics["expected_in_training"] == 1.0
-    assert prompt in (finished.root / "reports/index.html").read_text()

@@ -173,7 +173,7 @@ def test_from_trained_to_committed_to_changed(finished: Project, monkeypatch: py
     evaluation = read_record(finished.root / EVALUATION, Evaluation)
     assert trained.commands == after_training(evaluation, root=finished.root)
     assert "dvc exp run -S train.epochs=4" in commands(trained)
-    summary = finished.run("python", "-m", "tokenmill", "summary").splitlines()
+    summary = finished.typed("summary").splitlines()
     assert all(
         any(line.strip().startswith(command) for line in summary) for command in commands(trained)
     )

@@ -36,7 +36,7 @@ def finished_template(
         if not (folder / "first_repro").exists():
             shutil.rmtree(folder, ignore_errors=True)
             project = Project(template).copy(folder / "project")
-            said = project.really_repro()
+            said = project.repro()
             project.commit()
             project.run("git", "gc", "--quiet")  # few files, so that copies are quick
             (folder / "first_repro").write_text(said)

@@ -77,16 +77,16 @@ def test_no_value_of_methods_reaches_a_command_or_a_path(finished: Project, chat
 
 
 def test_chats_that_do_not_exist_are_refused_first(finished: Project) -> None:
-    asked = ("-S", "finetune.methods=[lora]", "-S", "finetune.data=/nope")
-    said = finished.run("dvc", "exp", "run", *asked, check=False)
+    finished.set(finetune__methods=["lora"], finetune__data="/nope")
+    said = finished.run("dvc", "repro", check=False)
     assert "finetune.data (/nope) does not exist" in said
     assert ran(said) == ["check"]
     assert "`git checkout params.yaml`" in said or "-S finetune.data=null" in said
 
 
 def test_two_methods_at_a_time_are_refused(finished: Project, chats: Path) -> None:
-    both = ("-S", "finetune.methods=[full, lora]", "-S", f"finetune.data={chats}")
-    said = finished.run("dvc", "exp", "run", *both, check=False)
+    finished.set(finetune__methods=["full", "lora"], finetune__data=str(chats))
+    said = finished.run("dvc", "repro", check=False)
     assert "finetune@full" in said
     assert "finetune@lora" in said
     assert not ran(said)

@@ -29,11 +29,12 @@ def test_first_repro_runs_every_stage_and_the_second_none(
         "reports/samples.md",
     ):
         assert (finished.root / path).stat().st_size > 0
-    summary = finished.run("python", "-m", "tokenmill", "summary")
+    summary = finished.typed("summary")
     assert "What is the capital of France?" in summary
 
 
 def test_every_stage_gives_the_same_bytes_again(finished: Project) -> None:
+    """In a new Python each, for those of the template were forked."""
     outputs = ("data", "models", "metrics/train.json", "metrics/eval.json", "metrics/history.csv")
     reports = (
         "reports/data.html",
@@ -46,7 +47,7 @@ def test_every_stage_gives_the_same_bytes_again(finished: Project) -> None:
     page = without_times(finished)
     shutil.rmtree(finished.root / ".resume")
     (finished.root / "dvc.lock").unlink()  # else training would go on from the model that it names
-    assert ran(finished.repro("--force")) == STAGES
+    assert ran(finished.really_repro("--force")) == STAGES
     assert finished.digest(*outputs, *reports) == before
     assert lock_without_times(finished) == lock
     assert without_times(finished) == page
@@ -80,8 +81,8 @@ def lock_without_times(project: Project) -> object:
 
 WRONG: list[tuple[dict[str, object], str]] = [
     (
-        {"model__n_head": 3, "clean__min_chars": 2},
-        "model.n_head (3) must divide model.n_embd (16)",
+        {"model__n_layer": -2, "clean__min_chars": 2},
+        "model.n_layer (-2)",
     ),
     (
         {"model__context_length": 10**6},
@@ -96,7 +97,9 @@ WRONG: list[tuple[dict[str, object], str]] = [
 
 
 def test_a_wrong_parameter_is_one_sentence_and_removes_nothing(finished: Project) -> None:
-    right = (finished.root / "params.yaml").read_text()
+    """In the work tree, and of an experiment, from which git takes it back."""
+    params = finished.root / "params.yaml"
+    right = params.read_text()
     before = finished.digest("data", "models", "metrics", "reports")
     for change, sentence in WRONG:
         finished.set(**change)
@@ -104,11 +107,15 @@ def test_a_wrong_parameter_is_one_sentence_and_removes_nothing(finished: Project
         assert sentence in said
         assert "Traceback" not in said
         assert ran(said) == ["check"]
-        (finished.root / "params.yaml").write_text(right)
-    said = finished.run("dvc", "exp", "run", "-S", "model.n_layer=-2", check=False)
-    assert "model.n_layer (-2)" in said
+        params.write_text(right)
+    finished.run("git", "checkout", "-q", "params.yaml")
+    said = finished.run("dvc", "exp", "run", "-S", "model.n_head=3", check=False)
+    assert "model.n_head (3) must divide model.n_embd (16)" in said
+    assert "`git checkout params.yaml`" in said
     assert finished.digest("data", "models", "metrics", "reports") == before
-    (finished.root / "params.yaml").write_text(right)
+    assert len(params.read_text()) == len(right), "git sees another size at once"
+    finished.run("git", "checkout", "params.yaml")
+    assert params.read_text() == right
     assert ran(finished.repro()) == []
 
 
@@ -127,11 +134,18 @@ def test_the_cache_holds_no_unpacked_tokens(finished_template: Path) -> None:
 
 
 def test_a_parameter_reruns_only_what_depends_on_it(finished: Project) -> None:
-    """And one of the section `runtime` nothing."""
+    """And one of the section `runtime` nothing. A prompt is known in the training text as `clean`
+    writes it, and the report shows it as it was typed."""
+    prompt = "What is the\xa0capital of France?"
     finished.set(
-        evaluate__max_new_tokens=9, runtime__checkpoint__every_steps=11, runtime__device="auto"
+        evaluate__prompts=[{"user": prompt, "expect": "The\xa0capital of France"}],
+        runtime__checkpoint__every_steps=11,
+        runtime__device="auto",
     )
     assert ran(finished.repro()) == ["check", "evaluate", "trace", "report"]
+    metrics = json.loads((finished.root / "metrics/trace.json").read_text())
+    assert metrics["expected_in_training"] == 1.0
+    assert prompt in (finished.root / "reports/index.html").read_text()
 
 
 def test_a_mixture_trains_again_on_the_same_tokens(finished: Project) -> None:
@@ -153,10 +167,10 @@ def test_another_form_of_the_tokens_is_written_where_unpack_runs(finished: Proje
     """By the command that a refusal names, or because another value changed."""
     finished.set(runtime__token_placement="compressed", train__epochs=3)  # noqa: S106 (no password)
     finished.run("dvc", "repro", "-sf", "unpack")
-    assert "train" in ran(finished.repro())
+    assert "train" in ran(finished.repro("data_report", "trace"))  # all who read them
     assert not (finished.root / "data/tokens/train.bin").exists()
-    finished.set(runtime__token_placement="mmap", sample__seed=1)  # noqa: S106
-    assert "unpack" in ran(finished.repro("unpack"))
+    finished.set(runtime__token_placement="mmap", tokenizer__vocab_size=310)  # noqa: S106
+    assert ran(finished.repro("unpack")) == ["check", "tokenizer", "tokenize", "unpack"]
     assert (finished.root / "data/tokens/train.bin").exists()
 
 

@@ -37,9 +37,8 @@ def test_more_epochs_continue_bit_for_bit_here_and_in_a_clone(finished: Project)
     output = clone.repro("train")
     assert "fetching the checkpoints of the previous models/gpt" in output
     assert "2 epochs done, 1 to go" in output
-    assert "starting from scratch" not in finished.run(
-        "dvc", "exp", "run", "-S", "train.epochs=3", "train"
-    )
+    finished.set(train__epochs=3)
+    assert "starting from scratch" not in finished.repro("train")
     continued = finished.digest(*outputs)
     assert clone.digest(*outputs) == continued
     finished.forget_training()
