@@ -249,6 +249,7 @@ what they need."""
 ALL_PARTS_HERE = """
 import importlib, json, sys
 from bench import gpu
+from bench.training import correctness
 from tests import forks
 
 def here(command, file, *, limit):
@@ -261,11 +262,12 @@ def here(command, file, *, limit):
 
 if __name__ == "__main__":  # a contender imports this, too
     gpu.run_part = here
+    correctness.SIZES.update(n_embd=32, vocab_size=100, context_length=16)
     with forks.in_place_of_spawning("bench.harness"):
         gpu.main()
 """
 """bench.gpu with all parts in its own process, for each new one imports PyTorch, and with forked
-contenders; `run_part` has tests of its own."""
+contenders and smaller models; `run_part` has tests of its own."""
 
 
 @pytest.mark.slow

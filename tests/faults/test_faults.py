@@ -19,7 +19,7 @@ pytestmark = [
 def test_a_few_faults_of_every_kind_end_well(finished: Project):  # noqa: F811
     kinds = ("damage", "values", "kills", "pipes", "links", "live", "surround", "address")
     command = [
-        sys.executable,
+        "python",
         "-m",
         "tests.faults",
         "--kinds",
@@ -30,6 +30,6 @@ def test_a_few_faults_of_every_kind_end_well(finished: Project):  # noqa: F811
         str(finished.root),
     ]
     done = subprocess.run(
-        command, cwd=ROOT, env=finished.env, capture_output=True, text=True, check=False
+        command, cwd=ROOT, env=finished.forking_env, capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stdout + done.stderr

