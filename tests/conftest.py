@@ -114,7 +114,7 @@ SECONDS = {
     "pipeline/test_start.py": 15,
 }
 """What the slow tests of a folder take, roughly, where it is more than 10; the files of
-tests/pipeline, where none is quick, share little."""
+tests/pipeline, where none is quick, share little. Trainings fork from a process of their own."""
 
 
 @pytest.hookimpl(trylast=True)  # after `-m` has chosen
@@ -132,7 +132,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     slow_files = {
         item.path
         for item in items
-        if item.get_closest_marker("slow") or item.path.parent.name == "pipeline"
+        if item.get_closest_marker("slow")
+        or item.path.parent.name == "pipeline"
+        or _unit(item) == "training"
     }
     slow: dict[str, list[pytest.Item]] = {}
     for item in items:
