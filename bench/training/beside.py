@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from functools import partial
 from unittest import mock
 
-from bench.harness import Steps, show_steps
+from bench.harness import TURN_SECONDS, Steps, show_steps
 from bench.program import RowFile, command_line
 from bench.training import launches
 from tokenmill.model import device
@@ -54,11 +54,18 @@ def loops(count: int) -> Iterator[None]:
 def run(options: argparse.Namespace) -> None:
     """Measure, print."""
     file = RowFile(options.json)
-    rounds, steps = (1, 2) if options.tiny else (5, 20)
+    rounds, steps = (1, 2) if options.tiny else (20, 5)
     for count in (1,) if options.tiny else (0, 1, 2 * (os.cpu_count() or 1)):
         ways = {f"{way}, {count}": partial(steps_of, way) for way in WAYS}
         with loops(count):
-            show_steps(ways, "threads, loops beside them", file, rounds=rounds, steps=steps)
+            show_steps(
+                ways,
+                "threads, loops beside them",
+                file,
+                rounds=rounds,
+                steps=steps,
+                seconds=TURN_SECONDS,
+            )
 
 
 def main() -> None:
