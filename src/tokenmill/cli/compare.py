@@ -243,9 +243,8 @@ def print_comparison(comparison: "Comparison", screen: Console) -> None:
     colours = bool(screen.color_system) and not screen.no_color
     names = comparison.names
     width = screen.width
-    blocks: list[RenderableType] = _tables(
-        ["", *names], comparison.measures, comparison.best, width=width
-    )
+    blocks: list[RenderableType] = []
+    blocks += _tables(["", *names], comparison.measures, comparison.best, width=width)
     if comparison.best:
         blocks.append(Text(f"{BEST.strip()} the best of its row"))
     if comparison.caution:
