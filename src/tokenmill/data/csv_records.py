@@ -78,7 +78,8 @@ def csv_rows(
             if len(row) > len(header):
                 tally.drop("invalid_record", plain(delimiter.join(row)))
             elif row:
-                yield dict(zip(header, (cell or None for cell in row), strict=False))
+                cells = [cell or None for cell in row] if "" in row else row
+                yield dict(zip(header, cells, strict=False))
 
 
 def _lines_of(file: IO[str]) -> Iterator[str]:
