@@ -503,14 +503,14 @@ def test_compiled_processes_give_the_numbers_of_one(
 
 
 def test_processes_share_the_cores(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(os, "cpu_count", lambda: 16)
+    monkeypatch.setattr(launch, "own_cores", lambda: 16)
     monkeypatch.setattr(os, "environ", given := {"OMP_NUM_THREADS": "3"})
     launch.share_cores(8)
     assert given == {"OMP_NUM_THREADS": "3", "TORCHINDUCTOR_COMPILE_THREADS": "2"}
 
 
 def test_auto_is_one_process_on_a_cpu_or_one_for_each_gpu(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(os, "cpu_count", lambda: 3)
+    monkeypatch.setattr(launch, "own_cores", lambda: 3)
     assert launch.process_count(runtime_params(processes="auto"), math.inf) == 1
     assert launch.process_count(runtime_params(processes=3), math.inf) == 3
     monkeypatch.setattr(launch, "choose_device", lambda _: torch.device("cuda"))
@@ -536,7 +536,7 @@ def test_auto_takes_no_gpu_that_a_step_cannot_keep_busy(
 def test_more_processes_than_devices_are_refused(
     device: str, there: int, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(os, "cpu_count", lambda: 3)
+    monkeypatch.setattr(launch, "own_cores", lambda: 3)
     monkeypatch.setattr(launch, "choose_device", lambda _: torch.device(device))
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 4)
     with pytest.raises(

@@ -20,6 +20,7 @@ import torch.distributed as dist
 
 from tokenmill.core.errors import UserError
 from tokenmill.display import note
+from tokenmill.executor import own_cores
 from tokenmill.model.device import choose_device
 from tokenmill.process import end_with_parent
 from tokenmill.temporary import temporary_folder
@@ -67,7 +68,7 @@ def process_count(runtime: RuntimeParams, step_flops: float) -> int:
     """The number of processes that the parameters ask for: at most one for each device, or for each
     core on a CPU."""
     device = choose_device(runtime.device).type
-    most = {"cuda": torch.cuda.device_count(), "mps": 1}.get(device, os.cpu_count() or 1)
+    most = {"cuda": torch.cuda.device_count(), "mps": 1}.get(device, own_cores())
     if runtime.processes == "auto":
         if device == "cpu":
             return 1
@@ -145,7 +146,7 @@ def _kill_at_second_interrupt(processes: list[subprocess.Popen[bytes]]) -> None:
 def share_cores(count: int) -> None:
     """Give each of `count` processes its part of the cores, for computing and for compiling, unless
     the environment says otherwise."""
-    cores = str(max(1, (os.cpu_count() or 1) // count))
+    cores = str(max(1, own_cores() // count))
     for variable in ("OMP_NUM_THREADS", "TORCHINDUCTOR_COMPILE_THREADS"):
         os.environ.setdefault(variable, cores)
 
