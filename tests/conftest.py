@@ -99,7 +99,7 @@ def pytest_report_header(config: pytest.Config) -> str | None:
 
 SECONDS = {
     "bench": 35,
-    "core": 20,
+    "core": 25,
     "cuda": 30,
     "data": 45,
     "demo": 35,
@@ -107,11 +107,13 @@ SECONDS = {
     "runs": 35,
     "training": 120,
     "pipeline/test_experiments.py": 35,
+    "pipeline/test_fetch.py": 15,
+    "pipeline/test_finetuning.py": 20,
     "pipeline/test_kill.py": 25,
     "pipeline/test_notebook.py": 20,
-    "pipeline/test_repro.py": 15,
+    "pipeline/test_repro.py": 40,
     "pipeline/test_sharing.py": 20,
-    "pipeline/test_start.py": 15,
+    "pipeline/test_stale_evaluation.py": 25,
 }
 """What the slow tests of a folder take, roughly, where it is more than 10; the files of
 tests/pipeline, where none is quick, share little. Trainings fork from a process of their own."""
