@@ -81,6 +81,24 @@ def test_documents_promise_the_same_torch(file: str) -> None:
     assert f"{oldest} to {newest}" in (ROOT / file).read_text(encoding="utf-8")
 
 
+@pytest.mark.parametrize(
+    "file",
+    [
+        "docs/resume.md",
+        "docs/sharing.md",
+        "docs/tour.md",
+        "src/tokenmill/doctor/environment.py",
+        "src/tokenmill/runs/export.py",
+    ],
+)
+def test_what_is_added_later_leaves_the_torch_of_make(file: str) -> None:
+    """constraints.txt has the pinned PyTorch, which pip would put in place of a machine's own."""
+    text = (ROOT / file).read_text(encoding="utf-8")
+    assert set(re.findall(r"pip install (.*?)-e ", text)) == {"-c .venv/constraints.txt "}
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    assert "torch==$(TORCH)/' constraints.txt >$(VENV)/constraints.txt" in makefile
+
+
 @pytest.mark.parametrize("file", ["Makefile", "stages/__main__.py"])
 def test_all_refuse_the_same_pythons(file: str) -> None:
     newest = wheels.pythons()[-1]

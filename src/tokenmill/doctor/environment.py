@@ -43,7 +43,8 @@ BACK = "git checkout HEAD . && dvc checkout"
 
 KEEP_ONE_SIDE = "keep one side of it, as docs/sharing.md says (Two branches)"
 
-INSTALL = "pip install -c constraints.txt -e ."
+INSTALL = "pip install -c .venv/constraints.txt -e ."
+"""With the PyTorch of `make TORCH=…`, which constraints.txt would replace."""
 
 
 def check_limits(root: Path) -> Iterator[Finding]:

@@ -201,8 +201,8 @@ def _package(extra: Format) -> Iterator[None]:
         yield
     except ImportError as error:
         raise UserError(
-            f"--format {extra} needs the package {error.name}; `pip install -c constraints.txt -e "
-            f"'.[{extra}]'` installs it."
+            f"--format {extra} needs the package {error.name}; "
+            f"`pip install -c .venv/constraints.txt -e '.[{extra}]'` installs it."
         ) from None
 
 
