@@ -39,6 +39,25 @@ def test_float32_by_name_is_exact_where_products_would_round(
     assert torch.get_float32_matmul_precision() == expected
 
 
+@pytest.mark.parametrize(
+    ("own", "variable", "expected"),
+    [(1, None, 1), (3, None, 3), (8, None, None), (16, None, None), (3, "8", None)],
+)
+def test_threads_keep_to_a_quota_unless_the_user_says_otherwise(
+    own: int, variable: str | None, expected: int | None, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    if variable:
+        monkeypatch.setenv("OMP_NUM_THREADS", variable)
+    told: list[int] = []
+    monkeypatch.setattr(module, "own_cores", lambda: own)
+    monkeypatch.setattr(module, "adapt_wait_policy", lambda: None)
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 8)
+    monkeypatch.setattr(torch, "set_num_threads", told.append)
+    configure_process(choose_compute("cpu", "auto"))
+    assert told == ([expected] if expected else [])
+
+
 @pytest.mark.parametrize(("exact", "expected"), [(True, "highest"), (False, "high")])
 def test_a_gpu_uses_tf32_unless_float32_is_asked_for(exact: bool, expected: str):
     configure_process(Compute(torch.device("cuda"), torch.float32, exact_float32=exact))

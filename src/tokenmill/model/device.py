@@ -16,6 +16,7 @@ import torch
 
 from tokenmill.core.errors import UserError
 from tokenmill.core.params import DeviceName
+from tokenmill.executor import own_cores
 from tokenmill.wait_policy import adapt_wait_policy
 
 # Constants of glibc's malloc.h
@@ -178,7 +179,7 @@ def _best_precision(device: torch.device) -> torch.dtype:
 
 def configure_process(compute: Compute) -> None:
     """Set what PyTorch and the C library can set only for a whole process: how float32 products are
-    computed, how threads wait, and whether freed memory is kept.
+    computed, how many threads there are and how they wait, and whether freed memory is kept.
 
     Float32 products are the fastest: TF32 on a GPU, oneDNN instead of MKL on a CPU (twice as fast
     on AMD processors with AVX-512). TF32 rounds, and so does oneDNN on a CPU with bfloat16 tiles
@@ -191,8 +192,16 @@ def configure_process(compute: Compute) -> None:
     fastest = "high" if kind == "cuda" else "medium"
     torch.set_float32_matmul_precision("highest" if compute.exact_float32 and rounds else fastest)
     if kind == "cpu":
+        _keep_to_own_cores()
         adapt_wait_policy()
         _keep_freed_memory()
+
+
+def _keep_to_own_cores() -> None:
+    """Compute with no more threads than a container's quota has cores, unless OMP_NUM_THREADS says
+    otherwise. PyTorch counts the cores of the machine."""
+    if "OMP_NUM_THREADS" not in os.environ and own_cores() < torch.get_num_threads():
+        torch.set_num_threads(own_cores())
 
 
 def _keep_freed_memory() -> None:
