@@ -12,9 +12,10 @@ import torch
 
 from tests.imports import ROOT
 from tokenmill import wait_policy
+from tokenmill.executor import own_cores
 from tokenmill.wait_policy import BUSY, QUIET_LOOKS, IdleTeam, WaitPolicy
 
-CORES = os.cpu_count() or 1
+CORES = own_cores()
 
 on_linux = pytest.mark.skipif(sys.platform != "linux", reason="other systems are left alone")
 spins = pytest.mark.skipif(CORES < 2, reason="on one core no thread of OpenMP spins for long")
@@ -30,7 +31,7 @@ def processor_seconds():
         time.sleep(0.002)
     return time.process_time() - began
 
-team = lambda: IdleTeam(ctypes.CDLL(None).GOMP_parallel, size=os.cpu_count() + 1)
+team = lambda: IdleTeam(ctypes.CDLL(None).GOMP_parallel, size=len(os.sched_getaffinity(0)) + 1)
 processor_seconds()
 for _ in range(2):
     print(processor_seconds())
@@ -164,7 +165,9 @@ def test_a_team_has_more_threads_than_cores_are_left(
 
 @pytest.mark.parametrize("missing", ["the system", "OpenMP", "the kernel's numbers"])
 def test_other_systems_are_left_alone(missing: str, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(wait_policy, "WaitPolicy", mock.Mock(side_effect=AssertionError))
+    monkeypatch.setattr(wait_policy, "WaitPolicy", made := mock.Mock())
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1}, raising=False)
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 2)
     for name in wait_policy.DECIDED_BY_USER:
         monkeypatch.delenv(name, raising=False)
     if missing == "the system":
@@ -174,3 +177,4 @@ def test_other_systems_are_left_alone(missing: str, monkeypatch: pytest.MonkeyPa
     else:
         monkeypatch.setattr(wait_policy, "core_waits", dict)
     wait_policy.adapt_wait_policy.__wrapped__()
+    assert not made.called

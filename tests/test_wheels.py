@@ -87,7 +87,6 @@ def test_documents_promise_the_same_torch(file: str) -> None:
         "docs/resume.md",
         "docs/sharing.md",
         "docs/tour.md",
-        "src/tokenmill/doctor/environment.py",
         "src/tokenmill/runs/export.py",
     ],
 )

@@ -26,30 +26,32 @@ LOOK_SECONDS = 0.5
 """Seconds between two looks at how long threads waited for a core."""
 
 BUSY = 0.1
-"""Other programs want the cores if this process's threads, taken together, waited for one during
-more than this part of the time."""
+"""Others want the cores if this process's threads, taken together, waited for one during more than
+this part of the time. Others are programs, and also threads of this process that do not compute,
+while they write a checkpoint."""
 
 QUIET_LOOKS = 20
 """So many looks in a row find the cores free before threads spin again: to sleep early costs a
 twentieth to a quarter of the speed beside nobody, to spin may cost nine tenths beside others."""
 
 DECIDED_BY_USER = ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY")
-"""With one of these variables set, nothing is changed."""
+"""Variables by which a user says how threads wait; with one of them set, nothing is changed."""
 
 
 @functools.cache
 def adapt_wait_policy() -> None:
     """From now on, let PyTorch's threads sleep early while other programs want the cores.
 
-    Nothing changes where there is one, where they leave more than half of the cores to others, on
-    other systems, and with another OpenMP.
+    Nothing changes where it has one thread, or leaves more than half of the machine's cores to
+    others; where DECIDED_BY_USER has the word; on other systems; and without GNU's OpenMP.
     """
     if sys.platform != "linux" or any(name in os.environ for name in DECIDED_BY_USER):
         return
     cores, threads = len(os.sched_getaffinity(0)), torch.get_num_threads()
     start = getattr(ctypes.CDLL(None), "GOMP_parallel", None)
     if start and threads > 1 and cores <= 2 * threads and core_waits():
-        policy = WaitPolicy(functools.partial(IdleTeam, start, size=max(2, cores - threads + 2)))
+        size = max(2, cores - threads + 2)  # one more in all than there are cores
+        policy = WaitPolicy(functools.partial(IdleTeam, start, size=size))
         threading.Thread(target=policy.follow, name="wait policy", daemon=True).start()
 
 

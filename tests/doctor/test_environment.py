@@ -72,6 +72,17 @@ def test_packages_are_those_of_pyproject(
     assert named.format(rich=installed) in finding.text
 
 
+def test_the_constraints_of_make_are_named_where_it_wrote_them(project: Project):
+    """They have the PyTorch of the machine; constraints.txt has the pinned one."""
+    (project.root / "pyproject.toml").write_text("[project]\ndependencies = ['rich==0.0.1']\n")
+    finding = single(environment.check_packages, project)
+    assert finding.fix == "pip install -c constraints.txt -e ."
+    (project.root / ".venv").mkdir()
+    (project.root / ".venv/constraints.txt").touch()
+    finding = single(environment.check_packages, project)
+    assert finding.fix == "pip install -c .venv/constraints.txt -e ."
+
+
 def test_a_release_candidate_may_be_in_the_supported_versions(
     project: Project, monkeypatch: pytest.MonkeyPatch
 ):

@@ -123,8 +123,9 @@ class Project:
             try:
                 main(arguments)
             except SystemExit as end:
-                code = end.code if isinstance(end.code, int) else 1
-                print(end.code)
+                code = end.code if isinstance(end.code, int) else int(end.code is not None)
+                if isinstance(end.code, str):
+                    print(end.code)
         return code, said.getvalue()
 
     def _run(self, command: tuple[str, ...], env: dict[str, str]) -> tuple[int, str]:

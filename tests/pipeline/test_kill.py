@@ -105,8 +105,8 @@ def test_kills_ctrl_c_and_damage_end_in_the_bytes_of_a_quiet_run(finished: Proje
 @pytest.mark.slow
 @pytest.mark.parametrize("stage", ["index", "trace"])
 def test_kills_of_a_short_stage_change_no_byte(finished: Project, stage: str) -> None:
-    """Of DVC, of both, of the stage, one after the other and after more and more of its work;
-    nothing else is left."""
+    """Of the stage, of DVC, of both, one after the other, at its beginning and after more and more
+    of its work; nothing else is left."""
     outputs = OUTPUTS[stage]
     quiet = finished.digest(*outputs)
     places = {(finished.root / name).parent for name in outputs}
@@ -115,7 +115,7 @@ def test_kills_of_a_short_stage_change_no_byte(finished: Project, stage: str) ->
     whole = work_of(process_of(stage, dvc))
     assert dvc.wait() == 0
     hits = 0
-    for victim, share in (("DVC", 0.3), ("both", 0.5), ("stage", 0.7)):
+    for victim, share in (("stage", 0.0), ("DVC", 0.3), ("both", 0.5), ("stage", 0.7)):
         dvc = start(finished, stage, "--force")
         process = process_of(stage, dvc)
         work_of(process, at_most=share * whole)

@@ -25,7 +25,7 @@ from tokenmill.data.report import Tally
 from tokenmill.data.sources import BLOCK_BYTES, Advance, Ends, Part, Source, opened
 
 CHUNK_TEXTS = 1 << 16
-"""The most texts of a chunk whose texts the caller reads."""
+"""The most texts of a chunk whose texts the caller reads, before small chunks are joined."""
 
 CHUNK_FILES = 1024
 """The most small files of a chunk, or parts of files."""

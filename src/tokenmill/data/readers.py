@@ -238,7 +238,7 @@ def _cut(buffer: bytes, low: int, high: int) -> int:
 # ---- Tables.
 
 PARQUET_ROWS = 1024
-"""The most rows of a parquet file that are given at a time, and that are decoded first."""
+"""The most rows of a parquet file that are given at a time. No more are decoded first."""
 
 FIRST_BYTES = 4 << 20
 """The rows that are decoded first have about so many bytes on the disk: of books there are few."""

@@ -43,8 +43,8 @@ BACK = "git checkout HEAD . && dvc checkout"
 
 KEEP_ONE_SIDE = "keep one side of it, as docs/sharing.md says (Two branches)"
 
-INSTALL = "pip install -c .venv/constraints.txt -e ."
-"""With the PyTorch of `make TORCH=…`, which constraints.txt would replace."""
+CONSTRAINTS = ".venv/constraints.txt"
+"""Written by make, with the PyTorch of `make TORCH=…`, which constraints.txt would replace."""
 
 
 def check_limits(root: Path) -> Iterator[Finding]:
@@ -155,10 +155,12 @@ def check_packages(project: Project) -> Iterator[Finding]:
             continue
         if not versions.contains(installed, prereleases=True):
             other.append(f"{name} {installed} instead of {str(versions).removeprefix('==')}")
+    constraints = CONSTRAINTS if (pyproject.parent / CONSTRAINTS).is_file() else "constraints.txt"
+    install = f"pip install -c {constraints} -e ."
     if missing:
-        yield problem("packages", f"missing: {', '.join(missing)}", INSTALL)
+        yield problem("packages", f"missing: {', '.join(missing)}", install)
     elif other:
-        yield warning("packages", f"not the tested versions: {', '.join(other)}", INSTALL)
+        yield warning("packages", f"not the tested versions: {', '.join(other)}", install)
     else:
         yield ok("packages", f"all {len(wanted)} in supported versions")
 

@@ -192,16 +192,16 @@ def configure_process(compute: Compute) -> None:
     fastest = "high" if kind == "cuda" else "medium"
     torch.set_float32_matmul_precision("highest" if compute.exact_float32 and rounds else fastest)
     if kind == "cpu":
-        _keep_to_own_cores()
-        adapt_wait_policy()
+        prepare_threads()
         _keep_freed_memory()
 
 
-def _keep_to_own_cores() -> None:
+def prepare_threads() -> None:
     """Compute with no more threads than a container's quota has cores, unless OMP_NUM_THREADS says
-    otherwise. PyTorch counts the cores of the machine."""
+    otherwise, and let them follow the load. PyTorch counts the cores of the machine."""
     if "OMP_NUM_THREADS" not in os.environ and own_cores() < torch.get_num_threads():
         torch.set_num_threads(own_cores())
+    adapt_wait_policy()
 
 
 def _keep_freed_memory() -> None:

@@ -15,12 +15,11 @@ from tokenmill.evaluation.generate import generate, generate_batch, transpose_in
 from tokenmill.evaluation.sampling import Sampling
 from tokenmill.formats.chat import SHOWN, Document, chat_prompt, plain, render_chat
 from tokenmill.formats.tokenizer import TextTokenizer, read_tokenizer, token_bytes
-from tokenmill.model.device import choose_device
+from tokenmill.model.device import choose_device, prepare_threads
 from tokenmill.model.gpt import GPT
 from tokenmill.model.huggingface import load_model
 from tokenmill.model.manifest import MANIFEST, read_manifest
 from tokenmill.runs.find import FoundModel
-from tokenmill.wait_policy import adapt_wait_policy
 
 
 @dataclass
@@ -57,7 +56,7 @@ class Writer:
         """Load a model and its tokenizer."""
         chosen = choose_device(device)
         if chosen.type == "cpu":
-            adapt_wait_policy()
+            prepare_threads()
         model, tokenizer = load_pair(checkpoint, str(chosen))
         transpose_in_memory(model)
         return cls(model, tokenizer, _spellings(tokenizer))

@@ -166,9 +166,10 @@ def refuse_other_run(job: Job, runtime: RuntimeParams, group: Group, *, precisio
         UserError: this is not the main process, and that one has other values.
     """
     manifest = job.manifest
+    section = "finetune" if job.work.whole_texts else "train"
     values = {
         "model": manifest.model.model_dump(),
-        "train": manifest.train.model_dump() | {"precision": precision},
+        section: manifest.train.model_dump() | {"precision": precision},
         "runtime": {
             "parallel": runtime.parallel,
             "checkpoint": {"every_steps": runtime.checkpoint.every_steps},
@@ -183,10 +184,10 @@ def refuse_other_run(job: Job, runtime: RuntimeParams, group: Group, *, precisio
         for name, value in mine[1].items()
         if value != there[1].get(name)
     ]
-    differs = ", ".join(others) or "other text, or other weights to start from"
+    differs = ", ".join(others) or "other parameters, text, weights to start from, or code"
     raise UserError(
         f"process {group.rank} would train another run than process 0: {differs}; give all "
-        "machines the same parameters, data and models."
+        "machines the same checkout, parameters, data and models."
     )
 
 
