@@ -19,6 +19,8 @@ from pathlib import Path
 
 import torch
 
+from tokenmill.core.files import read_bytes
+
 THREADS = Path("/proc/self/task")
 """Linux keeps a folder in it for each thread of this process."""
 
@@ -112,7 +114,7 @@ def core_waits() -> dict[str, float]:
     waits = {}
     for thread in THREADS.glob("*/schedstat"):
         try:
-            waits[thread.parent.name] = int(thread.read_text().split()[1]) / 1e9
+            waits[thread.parent.name] = int(read_bytes(thread).split()[1]) / 1e9
         except (OSError, ValueError, IndexError):  # it has ended, or is no number
             continue
     return waits
