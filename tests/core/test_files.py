@@ -249,7 +249,6 @@ def test_what_is_no_regular_file_is_refused_and_not_waited_for(tmp_path: Path) -
 OTHER_READERS = {
     "core/files.py": "the door itself",
     "byte_code.py": "Python's own",
-    "process.py": "/proc",
     "model/device.py": "/proc",
     "inputs.py": "asks for a regular file before",
     "cli/params.py": "compares what it is about to write",
