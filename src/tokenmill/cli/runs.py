@@ -154,8 +154,8 @@ def run(options: argparse.Namespace) -> None:
         console().print(f"why {name} failed: `dvc queue logs {name}`")
     if runs.loc[:, "seconds"].hasnans:
         console().print(
-            "times and costs are known where all of a run was trained in this folder, and its "
-            "model is in DVC's cache"
+            "times and costs are known where all of a run was trained in this folder, and\n"
+            "its model is in DVC's cache"
         )
 
 
