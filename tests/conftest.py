@@ -5,6 +5,7 @@ import itertools
 import os
 import random
 import re
+import shutil
 import signal
 import sys
 from collections.abc import Iterator
@@ -15,6 +16,7 @@ from hypothesis import settings
 
 from tests.buckets import bucket
 from tests.clusters import cluster
+from tests.imports import ROOT
 from tests.isolation import isolate
 from tests.leftovers import pytest_sessionstart
 
@@ -72,6 +74,12 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An empty current folder outside any repository."""
     monkeypatch.chdir(tmp_path)
     return tmp_path
+
+
+@pytest.fixture
+def params(here: Path) -> Path:
+    """A copy of params.yaml in an otherwise empty current folder."""
+    return Path(shutil.copy(ROOT / "params.yaml", here))
 
 
 @pytest.fixture(autouse=True)

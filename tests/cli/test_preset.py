@@ -20,13 +20,6 @@ from tokenmill.schema import check_all
 TEXT = (ROOT / "params.yaml").read_text(encoding="utf-8")
 
 
-@pytest.fixture
-def params(here: Path) -> Path:
-    path = here / "params.yaml"
-    path.write_text(TEXT, encoding="utf-8")
-    return path
-
-
 def put(name: str) -> None:
     main(["preset", name, "--yes"])
 

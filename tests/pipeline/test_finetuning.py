@@ -59,18 +59,12 @@ def test_no_value_of_methods_reaches_a_command_or_a_path(finished: Project, chat
     params = finished.root / "params.yaml"
     text = params.read_text()
     before = finished.digest("data/packed", "models", "reports")
-    for methods, *arguments in (
-        ('["lora; touch RAN"]',),
-        ('["lora; touch RAN"]', "-s", "finetune"),
-        ('["$(touch RAN)"]', "-s", "finetune"),
-        ('["../../victim"]', "-s", "finetune"),
-        ("[{lora: 1}]",),
-        ("[{lora: 1}]", "-s", "finetune"),
-    ):
+    for methods in ('["lora; touch RAN"]', '["$(touch RAN)"]', '["../../victim"]', "[{lora: 1}]"):
         params.write_text(
             text.replace("  methods: []\n  data:", f"  methods: {methods}\n  data: {chats}")
         )
-        assert "finetune.methods" in finished.run("dvc", "repro", *arguments, check=False)
+        for arguments in ([], ["-s", "finetune"]):
+            assert "finetune.methods" in finished.run("dvc", "repro", *arguments, check=False)
     assert (victim / "kept.txt").read_text() == "kept"
     assert not list(finished.root.rglob("RAN"))
     assert finished.digest("data/packed", "models", "reports") == before

@@ -18,13 +18,6 @@ from tokenmill.planning.presets import read_preset
 TEXT = (ROOT / "params.yaml").read_text(encoding="utf-8")
 
 
-@pytest.fixture
-def params(here: Path) -> Path:
-    path = here / "params.yaml"
-    path.write_text(TEXT, encoding="utf-8")
-    return path
-
-
 def value_at(content: dict[str, Any], name: str) -> Any:
     for key in name.split("."):
         content = content[key]

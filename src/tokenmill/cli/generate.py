@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from tokenmill.evaluation.prompts import EvaluateParams
     from tokenmill.evaluation.sampling import Sampling
     from tokenmill.evaluation.trace import Tracer
+    from tokenmill.model.gpt import GPT
     from tokenmill.runs.find import FoundModel
     from tokenmill.runs.writer import Stream, Writer
 
@@ -125,10 +126,7 @@ def model_of(options: argparse.Namespace) -> "FoundModel":
 
 def run(options: argparse.Namespace) -> None:
     """Answer the question or continue the text. Without either, answer what comes from stdin."""
-    import torch
-
     from tokenmill.evaluation.sampling import Sampling
-    from tokenmill.model.gpt import parameter_count
     from tokenmill.runs.writer import Writer
 
     if options.prompt is not None and options.text is not None:
@@ -143,11 +141,8 @@ def run(options: argparse.Namespace) -> None:
         tracer = Tracer.of_project(Path())
     checkpoint = model_of(options)
     writer = Writer.load(checkpoint)
-    if (
-        parameter_count(writer.model.config) <= ONE_THREAD_UP_TO
-        and writer.model.device.type == "cpu"
-    ):
-        torch.set_num_threads(1)
+    if writer.model.device.type == "cpu":
+        _choose_threads(writer.model)
     if isinstance(sys.stdin, io.TextIOWrapper):
         sys.stdin.reconfigure(errors="replace")
     if options.text is not None:
@@ -161,6 +156,19 @@ def run(options: argparse.Namespace) -> None:
         raise UserError("--samples needs a question, --text, or lines from a pipe.")
     else:
         _chat(writer, sampling, tracer, name=checkpoint.name)
+
+
+def _choose_threads(model: "GPT") -> None:
+    """Let a small model write on one core, and a larger one on all of them."""
+    import torch
+
+    from tokenmill.model.device import prepare_threads
+    from tokenmill.model.gpt import parameter_count
+
+    if parameter_count(model.config) <= ONE_THREAD_UP_TO:
+        torch.set_num_threads(1)
+    else:
+        prepare_threads()
 
 
 def evaluate_params() -> "EvaluateParams | None":

@@ -15,7 +15,7 @@ from tokenmill.evaluation.generate import generate, generate_batch, transpose_in
 from tokenmill.evaluation.sampling import Sampling
 from tokenmill.formats.chat import SHOWN, Document, chat_prompt, plain, render_chat
 from tokenmill.formats.tokenizer import TextTokenizer, read_tokenizer, token_bytes
-from tokenmill.model.device import choose_device, prepare_threads
+from tokenmill.model.device import choose_device
 from tokenmill.model.gpt import GPT
 from tokenmill.model.huggingface import load_model
 from tokenmill.model.manifest import MANIFEST, read_manifest
@@ -54,10 +54,7 @@ class Writer:
     @classmethod
     def load(cls, checkpoint: FoundModel, device: DeviceName = "auto") -> "Writer":
         """Load a model and its tokenizer."""
-        chosen = choose_device(device)
-        if chosen.type == "cpu":
-            prepare_threads()
-        model, tokenizer = load_pair(checkpoint, str(chosen))
+        model, tokenizer = load_pair(checkpoint, str(choose_device(device)))
         transpose_in_memory(model)
         return cls(model, tokenizer, _spellings(tokenizer))
 
