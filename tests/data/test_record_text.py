@@ -1,3 +1,4 @@
+from collections import Counter
 from decimal import Decimal
 
 import pytest
@@ -119,7 +120,7 @@ EXPORTED = {
     ],
 )
 def test_the_usual_shapes(record, text):
-    assert text_of(record) == text
+    assert text_of(record, Counter()) == text
 
 
 @pytest.mark.parametrize(
@@ -131,24 +132,135 @@ def test_the_usual_shapes(record, text):
         ),
         ({"content": "\n", "function_call": {"n": 10**30}}, '{"n":1' + "0" * 30 + "}"),
         ({"tool_calls": [{"id": "1"}], "function_call": None}, '[{"id":"1"}]'),
-        ({"content": "I ask.", "tool_calls": [{"id": "1"}]}, "I ask."),
+        ({"content": " I ask.\n", "tool_calls": [{"id": "1"}]}, 'I ask.\n[{"id":"1"}]'),
         ({"content": {"no": "text"}, "tool_calls": [{"id": "1"}]}, None),
         ({"content": None, "tool_calls": []}, ""),
     ],
 )
-def test_calls_of_tools_are_content_where_no_other_is(answer, content):
+def test_calls_of_tools_are_content(answer, content):
     turns = [{"role": "assistant"} | answer, {"role": "tool", "content": "4"}]
     told = content and render_chat([("assistant", content), ("tool", "4")])
-    assert text_of({"messages": turns}) == told
+    assert text_of({"messages": turns}, Counter()) == told
+
+
+BRIEF = render_chat([("system", "Be brief."), ("user", "Hi"), ("assistant", "Ho")])
+
+MESSAGES = [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Ho"}]
+
+
+@pytest.mark.parametrize(
+    ("record", "text"),
+    [
+        ({"system": "Be brief.", "instruction": "Hi", "output": "Ho"}, BRIEF),
+        ({"system_prompt": " Be brief.", "question": "Hi", "response": "Ho"}, BRIEF),
+        ({"system": "Be brief.", "messages": MESSAGES}, BRIEF),
+        ({"system": [{"type": "text", "text": "Be brief."}], "messages": MESSAGES}, BRIEF),
+        ({"system": "Be brief.", "prompt": MESSAGES[:1], "completion": MESSAGES[1:]}, BRIEF),
+        (
+            {
+                "system": "Be brief.",
+                "messages": [{"role": "developer", "content": "Be brief. "}, *MESSAGES],
+            },
+            BRIEF,
+        ),
+        (
+            {"system": "A", "messages": [{"role": "system", "content": "B"}, *MESSAGES]},
+            render_chat([("system", "A"), ("system", "B"), ("user", "Hi"), ("assistant", "Ho")]),
+        ),
+        ({"system": None, "instruction": "Hi", "output": "Ho"}, HI),
+        ({"system": " ", "messages": MESSAGES}, HI),
+        ({"system": "Be brief.", "messages": []}, ""),
+        ({"system": "Be brief.", "text": "a"}, "a"),
+        ({"system": "Be brief.", "title": "a"}, None),
+        (
+            {"instruction": "Hi", "output": "Ho", "history": [["a", "b"], ("c", 4)]},
+            render_chat([("user", "a"), ("assistant", "b"), ("user", "c"), ("assistant", "4")])
+            + HI,
+        ),
+        ({"instruction": "Hi", "output": "Ho", "history": []}, HI),
+    ],
+)
+def test_what_stands_beside_a_conversation(record, text):
+    unread = Counter[str]()
+    assert text_of(record, unread) == text
+    assert not unread
+
+
+def test_messages_stored_as_lists():
+    """As `datasets` stores a `Sequence` of messages."""
+    columns = {"role": ["user", "assistant"], "content": ["Hi", "Ho"], "name": None}
+    assert text_of({"messages": columns}, Counter()) == HI
+    sharegpt = {"from": ["human", "gpt"], "value": ["Hi", "Ho"]}
+    assert text_of({"conversations": sharegpt}, Counter()) == HI
+    assert join({"chat": columns}, ["chat"], Counter()) == HI
+    assert text_of({"messages": columns | {"content": ["Hi"]}}, Counter()) is None
+    assert text_of({"conversation": {"turns": ["Hi"]}, "text": "a"}, Counter()) == "a"
+
+
+CALL = {"type": "tool_use", "id": "1", "name": "add", "input": {"a": 1}, "text": None}
+
+CALLED = '{"type":"tool_use","id":"1","name":"add","input":{"a":1}}'
+
+
+@pytest.mark.parametrize(
+    ("role", "message", "turns"),
+    [
+        (
+            "assistant",
+            {"content": [{"type": "thinking", "thinking": "Hm. "}, {"text": "Ho"}, CALL]},
+            [("assistant", f"<think>\nHm.\n</think>\nHo\n{CALLED}")],
+        ),
+        (
+            "user",
+            {
+                "content": [
+                    {"type": "tool_result", "tool_use_id": "1", "content": "4"},
+                    {"type": "tool_result", "content": [{"type": "text", "text": "5"}]},
+                    {"type": "text", "text": "And?"},
+                ]
+            },
+            [("tool", "4\n5"), ("user", "And?")],
+        ),
+        (
+            "assistant",
+            {"content": "Ho", "thinking": "Hm.", "tool_calls": [{"id": "1"}]},
+            [("assistant", '<think>\nHm.\n</think>\nHo\n[{"id":"1"}]')],
+        ),
+        (
+            "assistant",
+            {"content": "Ho", "reasoning_content": "Hm."},
+            [("assistant", "<think>\nHm.\n</think>\nHo")],
+        ),
+        ("assistant", {"content": "Ho", "thinking": ""}, [("assistant", "Ho")]),
+        ("assistant", {"content": [{"refusal": "No."}]}, [("assistant", "No.")]),
+    ],
+)
+def test_thoughts_and_tools_are_text(role, message, turns):
+    unread = Counter[str]()
+    assert text_of({"messages": [{"role": role} | message]}, unread) == render_chat(turns)
+    assert not unread
+
+
+def test_what_is_no_text_is_counted():
+    unread = Counter[str]()
+    parts = [{"type": "text", "text": "Hi"}, {"type": "image_url", "image_url": {}}, None, 5]
+    asked = {"role": "user", "content": [*parts, {"type": "mine"}, {"type": ["audio"]}]}
+    odd = {"tools": [{"name": "add"}], "system": {"no": "text"}, "history": "none"}
+    assert text_of({"messages": [asked, MESSAGES[1]]} | odd, unread) == HI
+    assert unread == {"image_url": 1, "other": 3, "tools": 1, "system": 1, "history": 1}
+    unread.clear()
+    assert text_of({"mapping": EXPORTED, "current_node": "d"}, unread) == HI
+    assert unread == {"other": 1}
 
 
 def test_named_columns_are_joined():
-    assert join({"title": "T", "body": "B", "n": None}, ["title", "n", "body"]) == "T\nB"
-    assert join({"title": "T"}, ["body"]) is None
+    assert join({"title": "T", "body": "B", "n": None}, ["title", "n", "body"], Counter()) == "T\nB"
+    assert join({"title": "T"}, ["body"], Counter()) is None
     assert (
         join(
             {"chat": [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Ho"}]},
             ["chat"],
+            Counter(),
         )
         == HI
     )

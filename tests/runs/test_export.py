@@ -2,6 +2,7 @@
 and the card."""
 
 import json
+from collections import Counter
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -190,7 +191,7 @@ def test_calls_of_tools_have_the_ids_of_training(
     found = published.apply_chat_template(
         messages, return_dict=True, return_assistant_tokens_mask=True
     )
-    learned = Document(text_of({"messages": messages}) or "")
+    learned = Document(text_of({"messages": messages}, Counter()) or "")
     assert found["input_ids"] == tokenizer.encode_document(learned)
     [ours] = encode(pl.Series([learned]), tokenizer)
     assert sum(found["assistant_masks"]) == ours.answers.sum() > 0

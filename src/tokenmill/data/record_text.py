@@ -1,20 +1,23 @@
 """Find the texts in records (JSON values, rows of tables), by the usual shapes or by the columns
 that are named."""
 
+import itertools
 import json
 import math
 import reprlib
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import date, time, timedelta
 from decimal import Decimal
-from typing import Any
+from operator import itemgetter
+from typing import Any, TypeAlias
 
 import orjson
 
 from tokenmill.core.errors import UserError
 from tokenmill.data.encoding import decode
 from tokenmill.data.report import Tally
-from tokenmill.formats.chat import plain, render_chat
+from tokenmill.formats.chat import ROLES, plain, render_chat
 
 MESSAGES = ("messages", "conversations", "conversation")
 
@@ -31,10 +34,40 @@ tried."""
 EXTRA = ("input", "context")
 """The keys of the material to which a question refers."""
 
+SYSTEM = ("system", "system_prompt")
+"""The keys beside a conversation of what the system says before it."""
+
+HISTORY = "history"
+"""The key beside a question of the pairs of questions and answers before it."""
+
+TOOLS = "tools"
+"""The key beside a conversation of the descriptions of tools, which nobody says."""
+
 KEYS = frozenset(
-    {*MESSAGES, *TEXT, *ANSWERS, *EXTRA, *(key for keys in ANSWERS.values() for key in keys)}
+    {*MESSAGES, *TEXT, *ANSWERS, *EXTRA, *SYSTEM, HISTORY, TOOLS}.union(*ANSWERS.values())
 )
 """Every key of a known shape. These columns of a table have to be read."""
+
+THOUGHTS = ("thinking", "reasoning_content")
+"""The keys of what an assistant thinks before it speaks, in its message."""
+
+CALLS = ("tool_use", "server_tool_use", "tool_call", "function_call")
+"""The types of parts of a message that call a tool."""
+
+MEDIA = (
+    "image",
+    "image_url",
+    "input_image",
+    "image_asset_pointer",
+    "audio",
+    "input_audio",
+    "video",
+)
+"""The types of parts without text that are counted by name. All others are `other`, so that a text
+cannot fill the memory with names."""
+
+Turns: TypeAlias = list[tuple[str, str]]
+"""Who speaks, and what is said."""
 
 
 def record_texts(
@@ -57,19 +90,23 @@ def record_texts(
     Raises:
         UserError: the first record of the file has no text.
     """
+    unread = Counter[str]()
     for record in records:
         if first and columns is not None and set(columns) - set(_keys(record)):
             raise no_text(name, _keys(record), columns)
         try:
-            text = text_of(record) if columns is None else join(record, columns)
+            text = text_of(record, unread) if columns is None else join(record, columns, unread)
         except RecursionError:  # lists within lists
             text = None
         if text is not None:
+            if unread:
+                tally.unread.update(unread)
             yield text
         elif first:
             raise no_text(name, _keys(record), columns)
         else:
             tally.drop("no_text", plain(_shown(record)))
+        unread.clear()
         first = False
 
 
@@ -100,48 +137,58 @@ def no_text(name: str, keys: Sequence[str], columns: Sequence[str] | None) -> Us
     return UserError(f"{name} lacks clean.columns ({', '.join(columns)}); it has: {there}.")
 
 
-def text_of(record: Any) -> str | None:
+def text_of(record: Any, unread: Counter[str]) -> str | None:
     r"""The document of a record in one of the usual shapes; None if it has none of them.
 
     The shapes are tried in this order: a bare string; `messages` or `conversations`; `text`;
     `instruction`, `prompt` or `question`, with `input` or `context` and with their answer, or both
     as lists of messages, which are one conversation; a conversation of ChatGPT's export
-    (`mapping`); `content` or `body`. A null or a NaN, which a table of several sources has in the
-    columns of the others, is an empty text where no other key helps.
+    (`mapping`); `content` or `body`. Before a conversation comes what `system` or `system_prompt`
+    says, and before a question the pairs in `history`. A null or a NaN, which a table of several
+    sources has in the columns of the others, is an empty text where no other key helps.
+
+    Args:
+        record: the record.
+        unread: counts by name what a conversation has that is no text, such as images.
 
     Example:
-        >>> readable(text_of({"instruction": "Add.", "input": "1 + 1", "output": "2"}))
+        >>> record = {"instruction": "Add.", "input": "1 + 1", "output": "2"}
+        >>> readable(text_of(record, Counter()))
         'User: Add.\n1 + 1\nAssistant: 2'
     """
     if not isinstance(record, Mapping):
         return plain(record) if isinstance(record, str) else None
-    text = _shaped({key: value for key, value in record.items() if not _is_null(value)})
-    return _shaped(record) if text is None else text
+    given = {key: value for key, value in record.items() if not _is_null(value)}
+    text = _shaped(given, unread)
+    return _shaped(record, unread) if text is None else text
 
 
-def _shaped(record: Mapping[str, Any]) -> str | None:
+def _shaped(record: Mapping[str, Any], unread: Counter[str]) -> str | None:
     for key in MESSAGES:
-        if _is_list(record.get(key)):
-            return _conversation(record[key])
+        messages = _messages(record.get(key))
+        if messages is not None:
+            return _chat(_turns(messages, unread), record, unread)
     if "text" in record:
         return _plain(record["text"])
     for key, answers in ANSWERS.items():
         answer = next((name for name in answers if name in record), None)
         if key in record and answer:
-            if _is_list(record[key]) and _is_list(record[answer]):
-                return _conversation([*record[key], *record[answer]])
-            return _exchange([record[key], *(record.get(name) for name in EXTRA)], record[answer])
+            asked, answered = _messages(record[key]), _messages(record[answer])
+            if asked is not None and answered is not None:
+                return _chat(_turns([*asked, *answered], unread), record, unread)
+            question = [record[key], *(record.get(name) for name in EXTRA)]
+            return _chat(_exchange(question, record[answer]), record, unread)
     if isinstance(record.get("mapping"), Mapping):
-        return _exported(record["mapping"], record.get("current_node"))
+        return _exported(record["mapping"], record.get("current_node"), unread)
     return next((_plain(record[key]) for key in TEXT if key in record), None)
 
 
-def join(record: Any, columns: Sequence[str]) -> str | None:
+def join(record: Any, columns: Sequence[str], unread: Counter[str]) -> str | None:
     """Join the named columns of a record by a line break, without those that are missing or null;
-    None if none is left."""
+    None if none is left. For `unread` see `text_of`."""
     if not isinstance(record, Mapping) or not any(column in record for column in columns):
         return None
-    parts = [_named(record.get(column)) for column in columns]
+    parts = [_named(record.get(column), unread) for column in columns]
     return "\n".join(part for part in parts if part)
 
 
@@ -166,7 +213,7 @@ def _plain(value: Any) -> str | None:
     return str(value) if isinstance(value, int | float) else None
 
 
-def _named(value: Any) -> str:
+def _named(value: Any, unread: Counter[str]) -> str:
     """The text of a named column's value: text, a number, a time, a conversation, or several of
     them."""
     text = _plain(value)
@@ -174,59 +221,120 @@ def _named(value: Any) -> str:
         return text
     if isinstance(value, date | time | timedelta):
         return str(value)
-    if isinstance(value, Sequence):
-        if any(isinstance(item, Mapping) for item in value):
-            return _conversation(value) or ""
-        return "\n".join(_named(item) for item in value)
-    return text_of(value) or ""
+    messages = _messages(value)
+    if messages is None:
+        return text_of(value, unread) or ""
+    if any(isinstance(item, Mapping) for item in messages):
+        return render_chat(_turns(messages, unread) or [])
+    return "\n".join(_named(item, unread) for item in messages)
 
 
-def _exchange(question: Sequence[Any], answer: Any) -> str | None:
+def _exchange(question: Sequence[Any], answer: Any) -> Turns | None:
     """A question of several parts, and its answer. None if one of them is no text, so that nothing
     is lost unnoticed."""
     parts = [_plain(part) for part in (*question, answer)]
     if any(part is None for part in parts):
         return None
     *asked, answered = (part.strip() for part in parts if part is not None)
-    return render_chat([("user", "\n".join(filter(None, asked))), ("assistant", answered)])
+    return [("user", "\n".join(filter(None, asked))), ("assistant", answered)]
 
 
-def _conversation(messages: Sequence[Any]) -> str | None:
-    turns = []
+def _chat(turns: Turns | None, record: Mapping[str, Any], unread: Counter[str]) -> str | None:
+    """A conversation, and before it what its record has beside it for that place."""
+    if not turns:
+        return None if turns is None else ""
+    if record.get(TOOLS):
+        unread[TOOLS] += 1
+    system: Turns = []
+    for key in SYSTEM:
+        said = record.get(key)
+        if isinstance(said, str) or _is_list(said):
+            system += _pieces("system", said, unread) or []
+        elif said is not None:
+            unread[key] += 1
+    role, begins = turns[0]
+    if ROLES.get(role.lower()) == "system":  # the same again is no other one
+        system = [turn for turn in system if turn[1].strip() != begins.strip()]
+    return render_chat([*system, *_history(record.get(HISTORY), unread), *turns])
+
+
+def _history(pairs: Any, unread: Counter[str]) -> Turns:
+    if pairs is None:
+        return []
+    are_pairs = _is_list(pairs) and all(_is_list(pair) and len(pair) == 2 for pair in pairs)
+    told = [_exchange(pair[:1], pair[1]) for pair in pairs] if are_pairs else [None]
+    if None in told:
+        unread[HISTORY] += 1
+        return []
+    return list(itertools.chain.from_iterable(filter(None, told)))
+
+
+def _messages(value: Any) -> Sequence[Any] | None:
+    """A list of messages; also of one that is stored as a list for each of their keys, as a
+    `Sequence` of `datasets` is. None if it is neither."""
+    if not isinstance(value, Mapping):
+        return value if _is_list(value) else None
+    lists = {key: one for key, one in value.items() if one is not None}
+    if lists.keys().isdisjoint(("role", "from")) or not all(map(_is_list, lists.values())):
+        return None
+    if len(set(map(len, lists.values()))) > 1:
+        return None
+    return [dict(zip(lists, row, strict=True)) for row in zip(*lists.values(), strict=True)]
+
+
+def _turns(messages: Sequence[Any], unread: Counter[str]) -> Turns | None:
+    """The turns of a conversation; None if a message has no role or no content."""
+    turns: Turns = []
     for message in messages:
-        if not isinstance(message, Mapping):
+        said = _said(message, unread) if isinstance(message, Mapping) else None
+        if said is None:
             return None
-        role = message.get("role") or message.get("from")
-        content = _said(message)
-        if not isinstance(role, str) or content is None:
-            return None
-        turns.append((role, content))
-    return render_chat(turns)
+        turns += said
+    return turns
 
 
-def _said(message: Mapping[str, Any]) -> str | None:
-    """The content of a message; that of one without text which calls tools is the calls as JSON."""
+def _said(message: Mapping[str, Any], unread: Counter[str]) -> Turns | None:
+    """The turns of a message. Thoughts, text and calls of tools are one turn; results of tools
+    among its parts are turns of their own."""
+    role = message.get("role") or message.get("from")
     given = [message[key] for key in ("content", "value") if key in message]
-    said = _content(next((one for one in given if one is not None), None))
     calls = message.get("tool_calls") or message.get("function_call")
-    if calls and said is not None and not said.strip():
-        return json.dumps(calls, ensure_ascii=False, separators=(",", ":"), default=_number_or_text)
-    return said if given else None
+    if not isinstance(role, str) or not (given or calls):
+        return None
+    turns = _pieces(role, next((one for one in given if one is not None), None), unread)
+    if turns is None:
+        return None
+    thoughts = [message[key] for key in THOUGHTS if isinstance(message.get(key), str)]
+    if calls or any(thoughts):
+        turns = [*((role, _thought(one)) for one in thoughts), *turns]
+        turns += [(role, _as_json(calls))] if calls else []
+        turns = [(speaker, text.strip()) for speaker, text in turns if text.strip()]
+    return _by_speaker(turns) or [(role, "")]
 
 
-def _exported(nodes: Mapping[str, Any], last: Any) -> str:
+def _by_speaker(turns: Turns) -> Turns:
+    """The same with one turn where several of one speaker follow each other."""
+    if len(turns) == 1:
+        return turns
+    return [
+        (speaker, "\n".join(text for _, text in group))
+        for speaker, group in itertools.groupby(turns, itemgetter(0))
+    ]
+
+
+def _exported(nodes: Mapping[str, Any], last: Any, unread: Counter[str]) -> str:
     """A conversation of ChatGPT's export. It is a tree of messages, of which the branch that ends
     with `last` was shown. Where damage made a circle of it, each message is taken once."""
-    turns = list[tuple[str, str]]()
+    turns: Turns = []
     left = dict(nodes)
     while isinstance(last, str) and last in left:
         node = _mapping(left.pop(last))
         message = _mapping(node.get("message"))
         last = node.get("parent")
         role = _mapping(message.get("author")).get("role")
-        text = _content(_mapping(message.get("content")).get("parts", ()))
-        if role in ("user", "assistant") and text:  # the others are the system's and of tools
-            turns.append((role, text))
+        if role in ("user", "assistant"):  # the others are the system's and of tools
+            parts = _mapping(message.get("content")).get("parts", ())
+            turns += [turn for turn in _by_speaker(_pieces(role, parts, unread) or []) if turn[1]]
     return render_chat(reversed(turns))
 
 
@@ -238,9 +346,39 @@ def _mapping(value: Any) -> Mapping[str, Any]:
     return value if isinstance(value, Mapping) else {}
 
 
-def _content(value: Any) -> str | None:
-    """A message's content: text, or a list of parts, from which those with text are taken."""
-    if _is_list(value):
-        texts = [part.get("text") if isinstance(part, Mapping) else part for part in value]
-        return "\n".join(text for text in texts if isinstance(text, str))
-    return _plain(value)
+def _pieces(role: str, content: Any, unread: Counter[str]) -> Turns | None:
+    """What a message says, in pieces: its text, or that of each of its parts. None if it is
+    neither."""
+    if _is_list(content):
+        return [piece for part in content for piece in _pieces_of(role, part, unread)]
+    text = _plain(content)
+    return None if text is None else [(role, text)]
+
+
+def _pieces_of(role: str, part: Any, unread: Counter[str]) -> Turns:
+    """What a part of a message says. A part without text is counted as unread, by its type."""
+    if isinstance(part, str):
+        return [(role, part)]
+    if part is None:
+        return []
+    part = {key: value for key, value in _mapping(part).items() if value is not None}
+    kind = part.get("type", part.get("content_type"))
+    for key in ("text", "refusal"):
+        if isinstance(part.get(key), str):
+            return [(role, part[key])]
+    if isinstance(part.get("thinking"), str):
+        return [(role, _thought(part["thinking"]))]
+    if kind in CALLS:
+        return [(role, _as_json(part))]
+    said = _pieces("tool", part.get("content"), unread) if kind == "tool_result" else None
+    if said is None:
+        unread[kind if kind in MEDIA else "other"] += 1
+    return said or []
+
+
+def _thought(text: str) -> str:
+    return text and f"<think>\n{text.strip()}\n</think>"
+
+
+def _as_json(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=_number_or_text)

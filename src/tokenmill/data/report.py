@@ -63,6 +63,8 @@ class Tally:
     """The encoding of each file that is not UTF-8."""
     refusals: dict[str, str] = field(default_factory=dict)
     """The reason to refuse a file if no document is found in it, by file."""
+    unread: Counter[str] = field(default_factory=Counter)
+    """The number of parts of conversations that are no text, by their type."""
     letters: int = 0
     letters_taken: int = 0
     """The number of letters that the mode's alphabet has no spelling for, counted only where there
@@ -133,8 +135,10 @@ class Tally:
 
     def merge(self, other: "Tally") -> None:
         """Add the counts of the next chunk."""
-        for name in ("read", "kept", "lengths_read", "lengths_kept", "languages", "encodings"):
-            getattr(self, name).update(getattr(other, name))
+        for name, counts in vars(other).items():
+            if isinstance(counts, Counter) and name != "dropped":
+                getattr(self, name).update(counts)
+        self.encodings.update(other.encodings)
         self.refusals.update(other.refusals)
         for reason, count in other.dropped.items():
             self.drop_some(reason, other.examples[reason], count=count)
@@ -202,6 +206,7 @@ def report_on(
             kept=[tally.lengths_kept[n] for n in bins],
         ),
         languages=dict(sorted(tally.languages.items())),
+        unread=dict(sorted(tally.unread.items())),
         sources={
             one.name: Documents(read=tally.read[one.name], kept=tally.kept[one.name])
             for one in largest

@@ -4,6 +4,7 @@ They are separate from the stages, so that no report imports the code of the sta
 file. `words/cleaning.py` puts them into sentences.
 """
 
+import operator
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -197,6 +198,9 @@ class CleanReport(Section):
     """The meaning of each reason, in words."""
     examples: dict[str, list[Example]]
     """The beginnings of a few dropped documents, by reason."""
+    unread: dict[str, int] = Field(default_factory=dict, exclude_if=operator.not_)
+    """The number of parts of conversations that are no text, by their type; only if there are
+    any."""
     lengths: Lengths
     languages: dict[str, int]
     """The number of documents in each language, in a sample of the documents kept."""

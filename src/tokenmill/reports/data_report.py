@@ -14,6 +14,7 @@ from tokenmill.words.cleaning import (
     held_out_in_words,
     letters_warning,
     skipped_in_words,
+    unread_warning,
 )
 from tokenmill.words.units import counted, size
 
@@ -124,6 +125,7 @@ def render_data_report(
         mixture=mixture,
         held_out=held_out_in_words(clean),
         letters_warning=letters_warning(clean.letters, clean.mode),
+        unread_warning=unread_warning(clean),
         damage_warning=damage_warning(clean),
         lengths=_document_lengths(clean),
         tokenizer=tokenizer,

@@ -14,8 +14,8 @@ def chat_template(*, marks_answers: bool) -> str:
     transformers needs these blocks for `return_assistant_tokens_mask`, and TRL for
     `assistant_only_loss`; other readers of templates do not know them. Of a content that is a list
     of parts, it then takes the texts; other readers join them before they render. Calls of tools
-    without content become JSON, as `clean` writes them; `tojson` of other readers may write another
-    one, so for them such a turn is empty.
+    become JSON, as `clean` writes them; `tojson` of other readers may write another one, so for
+    them there are none.
 
     A reader parses the rendered text, so the spelling of a special token in a message would become
     that token. Therefore it gets a space after its first character, as in `< |turn_end|>`, and no
@@ -36,8 +36,8 @@ def chat_template(*, marks_answers: bool) -> str:
         "{%- set said = parts.texts | select('string') | join('\\n') -%}"
         "{%- endif -%}"
         "{%- set calls = message['tool_calls'] or message['function_call'] -%}"
-        "{%- if calls and not said | trim -%}"
-        "{%- set said = calls | tojson(separators=(',', ':')) -%}"
+        "{%- if calls -%}"
+        "{%- set said = said | trim + '\\n' + calls | tojson(separators=(',', ':')) -%}"
         "{%- endif -%}"
     )
     return (

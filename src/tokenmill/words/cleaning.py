@@ -23,6 +23,7 @@ def cleaning_in_words(report: CleanReport) -> str:
         held_out_in_words(report),
         _most_dropped(report),
         _encodings_in_words(report),
+        unread_warning(report),
         damage_warning(report),
         letters_warning(report.letters, report.mode),
     ]
@@ -66,6 +67,12 @@ def letters_warning(letters: Letters | None, mode: str) -> str:
     share = f"{letters.taken / letters.read:.1%}"
     part = f"{letters.taken:,} of {letters.read:,} letters ({share})"
     return f"clean.mode {mode} takes {part}; balanced keeps the letters of every script"
+
+
+def unread_warning(report: CleanReport) -> str:
+    """A warning if parts of conversations were left out; otherwise an empty string."""
+    kinds = ", ".join(f"{count:,} {kind}" for kind, count in report.unread.items())
+    return f"parts of conversations that are no text were left out: {kinds}" if kinds else ""
 
 
 def damage_warning(report: CleanReport) -> str:
