@@ -238,6 +238,7 @@ def test_a_mixture_of_lists_and_records_is_cut(data):
 HEADERS = [
     *("text\n", "text,a\r\n", "a;text\r", '"a\nb",text\n', '"te""xt,"\n', "a,b,c\n", "\n", ""),
     *("\n\ntext,a\n", "\r\n\r\na;text\r\n", "\r\rtext\r", "a,text,text\n"),
+    *("sep=;\na,b;text\n", '"sep=,"\r\na;b,text\r\n', "\nsep=,\r\r\nsep=|\na,b,c|text\n", "sep=;"),
 ]
 
 

@@ -167,6 +167,7 @@ def test_thousands_of_small_files(tmp_path):
 def test_an_empty_file_among_full_ones(tmp_path, run, ending):
     for name, data in (("a", json_lines(["one"])), ("b", b""), ("c", json_lines(["two"]))):
         (tmp_path / f"{name}.jsonl{ending}").write_bytes(PACK[ending](data))
+    (tmp_path / f"d.jsonl{ending}").touch()
     documents, report = run(tmp_path)
     assert documents == ["one", "two"]
     assert report.documents.read == 2

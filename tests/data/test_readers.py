@@ -33,6 +33,7 @@ from tokenmill.data.report import Tally
 from tokenmill.data.sources import Source, find_sources
 from tokenmill.executor import ThreadExecutor
 from tokenmill.formats.chat import render_chat
+from tokenmill.words.cleaning import cleaning_in_words
 
 ROWS = [
     {"instruction": f"Question {i}?", "input": None, "output": f"Änswer\n{i}, “{i}”"}
@@ -50,6 +51,7 @@ def csv_bytes(rows) -> bytes:
 
 FORMATS = {
     ".jsonl": json_lines(ROWS),
+    ".ndjson": json_lines(ROWS),
     ".json": json.dumps(ROWS, indent=1).encode(),
     ".csv": csv_bytes(ROWS),
     ".parquet": parquet(ROWS),
@@ -78,7 +80,8 @@ def test_cells_of_one_source_hide_no_text_of_another(tmp_path, run, kind):
     ]
     data = {
         ".jsonl": json_lines(rows).replace(b"null", b"NaN"),
-        ".json": json.dumps(rows).encode(),
+        ".ndjson": json_lines(rows),
+        ".json": json.dumps(rows).replace("null", "NaN").encode(),
         ".csv": csv_bytes(rows),
         ".parquet": parquet(rows),
     }
@@ -272,6 +275,23 @@ def test_json_files_of_every_shape(tmp_path, run, data):
     assert run(tmp_path / "a.json")[0] == ["one"]
 
 
+@pytest.mark.parametrize("kind", [".jsonl", ".json", ".parquet"])
+def test_the_report_counts_what_is_no_text(tmp_path, run, kind):
+    parts = [{"type": "text", "text": "Hi"}, {"type": "image_url", "text": None}]
+    rows = [
+        {"messages": [{"role": "user", "content": parts[:count]}], "system": "Be brief."}
+        for count in (1, 2, 2)
+    ]
+    forms = {".jsonl": json_lines, ".json": lambda rows: json.dumps(rows).encode()}
+    (tmp_path / f"a{kind}").write_bytes(forms.get(kind, parquet)(rows[:1]))
+    documents, report = run(tmp_path)
+    assert documents == [render_chat([("system", "Be brief."), ("user", "Hi")])]
+    assert "unread" not in report.model_dump()
+    (tmp_path / f"b{kind}").write_bytes(forms.get(kind, parquet)(rows))
+    assert run(tmp_path)[1].model_dump()["unread"] == {"image_url": 2}
+    assert "2 image_url" in cleaning_in_words(run(tmp_path)[1])
+
+
 @pytest.mark.parametrize(
     "data", [b'["one"] {"text": "two"}["three"]', b'{"text": "one"}["two", {"text": "three"}]']
 )
@@ -285,7 +305,7 @@ def test_lists_and_records_follow_one_another(tmp_path, run, data):
     "data",
     [
         *(b'[{"text": "one"},', b'[{"text": "one"}', b"not json", b'{"text": "one"} x'),
-        *(b'["one"] "two, which does not end', b'[{"text": "one", "n": NaN}]'),
+        *(b'["one"] "two, which does not end', b'[{"text": "one", "n": Nan}]'),
     ],
 )
 def test_broken_json_is_refused_by_name(tmp_path, run, data):
@@ -371,7 +391,8 @@ def test_a_list_of_records_and_other_messages_are_told(tmp_path, run):
 @pytest.mark.parametrize("kind", FORMATS)
 def test_unknown_shapes_and_columns_are_named(tmp_path, run, kind):
     rows = [{"title": "T", "story": "S"}]
-    data = {".jsonl": json_lines(rows), ".json": json.dumps(rows).encode(), ".csv": csv_bytes(rows)}
+    data = dict.fromkeys((".jsonl", ".ndjson"), json_lines(rows))
+    data |= {".json": json.dumps(rows).encode(), ".csv": csv_bytes(rows)}
     path = tmp_path / f"a{kind}"
     path.write_bytes(data.get(kind) or parquet(rows))
     with pytest.raises(UserError, match=r"title, story.*clean.columns"):
@@ -389,6 +410,13 @@ def test_blank_lines_may_stand_before_a_header(tmp_path, run):
     (tmp_path / "a.csv").write_bytes(b'\n\ntext\n"open')
     with pytest.raises(UserError, match=r"a\.csv, line 4: "):
         run(tmp_path)
+
+
+def test_a_line_before_a_header_names_the_delimiter(tmp_path, run):
+    """As Excel writes it; by the header's own signs it would be another one."""
+    (tmp_path / "a.csv").write_bytes(b'sep=;\r\n"a,b,c";text\r\n1;one\r\n2;two\r\n')
+    (tmp_path / "b.csv").write_bytes(b'"sep=\t"\ntext\tn\nthree\t1')
+    assert run(tmp_path)[0] == ["one", "two", "three"]
 
 
 def test_a_field_of_megabytes_and_an_open_quote(tmp_path, run):

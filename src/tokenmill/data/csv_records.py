@@ -28,7 +28,12 @@ MAX_HEADER_CHARS = 1 << 16
 _LINE_END = rb"(?:\n|\r\n|\r(?=[^\n]))"
 """A line break; a carriage return only where what follows it is known."""
 
-_FIRST_LINE = re.compile(rb"[\r\n]*+[^\r\n]++" + _LINE_END)
+_NAMED = r'"?sep=([,;\t|])"?'
+"""Matches the line before the header by which Excel names the delimiter."""
+
+_BEFORE_HEADER = rb"(?:[\r\n]|%b%b)*+" % (_NAMED.encode(), _LINE_END)
+
+_FIRST_LINE = re.compile(rb"%b([^\r\n]++)%b" % (_BEFORE_HEADER, _LINE_END))
 
 
 def read_csv(
@@ -48,8 +53,9 @@ def csv_rows(
     *,
     first: bool = True,
 ) -> Iterator[dict[str, str | None]]:
-    """The rows below a header, before which blank lines may stand. The delimiter is the most
-    frequent of DELIMITERS in its first line. An empty cell is null: CSV has no other sign for it.
+    """The rows below a header, before which blank lines may stand. The delimiter is the one that a
+    line before it names, as `sep=;`, else the most frequent of DELIMITERS in its first line. An
+    empty cell is null: CSV has no other sign for it.
 
     A row with more fields than the header is counted as dropped: its text was cut at an unquoted
     delimiter.
@@ -60,15 +66,20 @@ def csv_rows(
     csv.field_size_limit(MAX_RECORD_BYTES)  # the module knows no limit for one reader
     buffered = io.BufferedReader(_BlockFile(blocks), 1 << 16)
     with io.TextIOWrapper(buffered, encoding="utf-8", errors=damage_handler(), newline="") as file:
-        blank = 0
-        while (head := file.readline(MAX_HEADER_CHARS)) and not head.strip("\r\n"):
-            blank += 1
+        before = 0
+        delimiter = ""
+        while head := file.readline(MAX_HEADER_CHARS):
+            named = re.fullmatch(_NAMED, head.strip("\r\n"))
+            if head.strip("\r\n") and not named:
+                break
+            delimiter = named[1] if named else delimiter
+            before += 1
         if len(head) == MAX_HEADER_CHARS:
             raise UserError(
                 f"{name}: its header has more than {MAX_HEADER_CHARS:,} characters; is it a table?"
             )
-        delimiter = max(DELIMITERS, key=head.count)
-        lines = itertools.chain(itertools.repeat("\n", blank), [head], _lines_of(file))
+        delimiter = delimiter or max(DELIMITERS, key=head.count)
+        lines = itertools.chain(itertools.repeat("\n", before), [head], _lines_of(file))
         rows = _rows_in(lines, delimiter, name, first=first)
         header = next(filter(None, rows), [])
         for column in wanted:
@@ -157,7 +168,7 @@ class _Rows:
     """What `csv` takes for the rows of a file."""
 
     header = b""
-    """The first row and the blank lines before it, once a row that `csv_rows` gives has followed
+    """The first row and the lines before it, once a row that `csv_rows` gives has followed
     it."""
 
     def __init__(self, name: str):
@@ -194,7 +205,7 @@ class _Rows:
 
 
 def _pattern_of(beginning: bytes) -> re.Pattern[bytes] | None:
-    """The pattern of the rows of a file, whose first group is the first of them and the blank lines
+    """The pattern of the rows of a file, whose first group is the first of them and the lines
     before it. None if the first line does not end in these bytes.
 
     As `csv` has it, a quote opens a field only where the field begins, two stand for one in it, and
@@ -203,11 +214,11 @@ def _pattern_of(beginning: bytes) -> re.Pattern[bytes] | None:
     line = _FIRST_LINE.match(beginning)
     if not line:
         return None
-    delimiter = max(DELIMITERS.encode(), key=line[0].count)
+    delimiter = ord(line[1]) if line[1] else max(DELIMITERS.encode(), key=line[2].count)
     other = rb"[^\%c\r\n]" % delimiter
     field = rb"(?>\"(?:[^\"]++|\"\")*+\"%b*+|(?!\")%b*+)" % (other, other)
     row = rb"(?>%b(?:\%c%b)*+%b)" % (field, delimiter, field, _LINE_END)
-    return re.compile(rb"([\r\n]*+%b)%b*+" % (row, row))
+    return re.compile(rb"(%b%b)%b*+" % (_BEFORE_HEADER, row, row))
 
 
 class _BlockFile(io.RawIOBase):

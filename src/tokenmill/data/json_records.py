@@ -11,7 +11,7 @@ import json
 import re
 from collections.abc import Iterable, Iterator
 from decimal import Decimal, InvalidOperation
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy as np
 import orjson
@@ -95,12 +95,7 @@ def _values(text: str, name: str) -> Iterator[Any]:
         ) from None
 
 
-def _no_value(constant: str) -> NoReturn:
-    raise json.JSONDecodeError("Expecting value", constant, 0)
-
-
-_DECODER = json.JSONDecoder(parse_float=Decimal, parse_constant=_no_value)
-"""Reads JSON values, without the NaN and Infinity of Python's own."""
+_DECODER = json.JSONDecoder(parse_float=Decimal)
 
 _NOT_BLANK = re.compile(r"[^ \t\n\r]")
 

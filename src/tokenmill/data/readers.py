@@ -451,10 +451,15 @@ class Format:
     """Whether each line is a record, so that a file can be read from any line on."""
 
 
+_TEXT = Format(read_plain_text, cut_plain_text, plain_texts)
+
+_LINES = Format(read_json_lines, cut_json_lines, polars_texts, has_records_in_lines=True)
+
 FORMATS: dict[str, Format] = {
-    ".txt": Format(read_plain_text, cut_plain_text, plain_texts),
-    ".md": Format(read_plain_text, cut_plain_text, plain_texts),
-    ".jsonl": Format(read_json_lines, cut_json_lines, polars_texts, has_records_in_lines=True),
+    ".txt": _TEXT,
+    ".md": _TEXT,
+    ".jsonl": _LINES,
+    ".ndjson": _LINES,
     ".json": Format(read_json, cut_json),
     ".csv": Format(read_csv, cut_csv),
     ".parquet": Format(None),

@@ -534,9 +534,10 @@ def _unzipped(source: Source, advance: Advance) -> Iterator[bytes]:
 def _streams(file: IO[bytes], new: Callable[[], Any], advance: Advance) -> Iterator[bytes]:
     """Decompress one stream after the other. (`bz2.open` and `lzma.open` take whatever follows a
     stream and does not begin one for the end, and lose the rest.)"""
-    stream = new()
+    stream: Any = None
     while data := file.read(BLOCK_BYTES):
         advance(len(data))
+        stream = stream or new()
         while data or not (stream.eof or stream.needs_input):
             if stream.eof:
                 data = data.lstrip(b"\0")  # as xz pads a stream
@@ -545,7 +546,7 @@ def _streams(file: IO[bytes], new: Callable[[], Any], advance: Advance) -> Itera
             if block := stream.decompress(data, BLOCK_BYTES):
                 yield block
             data = stream.unused_data
-    if not stream.eof:
+    if stream and not stream.eof:
         raise EOFError
 
 
