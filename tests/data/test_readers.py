@@ -665,6 +665,17 @@ def test_a_table_is_decoded_some_bytes_at_a_time(tmp_path, monkeypatch, decoded)
         assert len(decoded) < 40, "more than PARQUET_ROWS where they fit"
 
 
+def test_a_range_of_chats_is_decoded_once(tmp_path, monkeypatch, decoded):
+    """Of lists polars decodes a whole row group, however few of its rows are wanted."""
+    rows = [{"messages": [{"role": "user", "content": f"{number}"}]} for number in range(100)]
+    (tmp_path / "a.parquet").write_bytes(parquet(rows))
+    monkeypatch.setattr(readers, "PARQUET_ROWS", 10)
+    (source,) = find_sources(tmp_path / "a.parquet", [".parquet"]).sources
+    found = list(Rows(Table(source), range(5, 95)).texts(parameters(), Tally()))
+    assert found == [render_chat([("user", f"{number}")]) for number in range(5, 95)]
+    assert len(decoded) == 2, "the number of rows, and the rows"
+
+
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="no device is full")
 def test_a_copy_that_finds_no_room_is_named(tmp_path: Path, monkeypatch) -> None:
     """In the folder of temporary files, not where the clean text is written."""

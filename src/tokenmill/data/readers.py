@@ -312,7 +312,8 @@ class Table:
 
     def batches(self, columns: list[str] | None, place: range) -> Iterator[pl.DataFrame]:
         """The rows at `place`, at most PARQUET_ROWS at a time, with the columns that may hold text.
-        Read as one stream, polars would hold as many rows as it decodes before they are taken."""
+        Read as one stream, polars would hold as many rows as it decodes before they are taken. Of
+        lists it decodes a whole row group each time, so a range of the rows is taken at once."""
         with self.readable():
             frame = pl.scan_parquet(self.path, glob=False)
             schema = frame.collect_schema()
@@ -320,7 +321,9 @@ class Table:
             if not wanted:
                 raise no_text(self.source.place, schema.names(), columns)
             frame = frame.select(_bounded(wanted, schema))
-            rows = self.first_rows
+            is_cut = len(place) < self.rows
+            has_lists = any(isinstance(schema[name], pl.List) for name in wanted)
+            rows = len(place) if is_cut and has_lists else self.first_rows
             begin, end = place.start, place.stop
             while begin < end:
                 many = min(rows, end - begin)

@@ -98,15 +98,15 @@ def record_texts(
             text = text_of(record, unread) if columns is None else join(record, columns, unread)
         except RecursionError:  # lists within lists
             text = None
+        if unread:
+            tally.unread.update(unread if text is not None else ())
+            unread.clear()
         if text is not None:
-            if unread:
-                tally.unread.update(unread)
             yield text
         elif first:
             raise no_text(name, _keys(record), columns)
         else:
             tally.drop("no_text", plain(_shown(record)))
-        unread.clear()
         first = False
 
 
@@ -165,17 +165,16 @@ def text_of(record: Any, unread: Counter[str]) -> str | None:
 
 def _shaped(record: Mapping[str, Any], unread: Counter[str]) -> str | None:
     for key in MESSAGES:
-        messages = _messages(record.get(key))
-        if messages is not None:
+        if key in record and (messages := _messages(record[key])) is not None:
             return _chat(_turns(messages, unread), record, unread)
     if "text" in record:
         return _plain(record["text"])
     for key, answers in ANSWERS.items():
         answer = next((name for name in answers if name in record), None)
         if key in record and answer:
-            asked, answered = _messages(record[key]), _messages(record[answer])
-            if asked is not None and answered is not None:
-                return _chat(_turns([*asked, *answered], unread), record, unread)
+            if _is_list(record[key]) and _is_list(record[answer]):
+                messages = [*record[key], *record[answer]]
+                return _chat(_turns(messages, unread), record, unread)
             question = [record[key], *(record.get(name) for name in EXTRA)]
             return _chat(_exchange(question, record[answer]), record, unread)
     if isinstance(record.get("mapping"), Mapping):
@@ -297,11 +296,12 @@ def _said(message: Mapping[str, Any], unread: Counter[str]) -> Turns | None:
     """The turns of a message. Thoughts, text and calls of tools are one turn; results of tools
     among its parts are turns of their own."""
     role = message.get("role") or message.get("from")
-    given = [message[key] for key in ("content", "value") if key in message]
+    content = message.get("content")
+    if content is None:
+        content = message.get("value")
     calls = message.get("tool_calls") or message.get("function_call")
-    if not isinstance(role, str) or not (given or calls):
-        return None
-    turns = _pieces(role, next((one for one in given if one is not None), None), unread)
+    is_said = calls or "content" in message or "value" in message
+    turns = _pieces(role, content, unread) if isinstance(role, str) and is_said else None
     if turns is None:
         return None
     thoughts = [message[key] for key in THOUGHTS if isinstance(message.get(key), str)]

@@ -61,7 +61,9 @@ SHOWN = {mark: f"\n{role.capitalize()}: " for role, mark in START.items()} | {TU
 def plain(text: str) -> str:
     """Remove the code points of marks from text. Text from outside becomes part of a document only
     through this function."""
-    return _MARK.sub("", text) if any(mark in text for mark in TURN_TOKENS) else text
+    if text.isascii() or not any(mark in text for mark in TURN_TOKENS):
+        return text
+    return _MARK.sub("", text)
 
 
 def render_chat(messages: Iterable[tuple[str, str]]) -> Document:
