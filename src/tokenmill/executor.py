@@ -299,7 +299,9 @@ class RayExecutor(Executor):
             self._functions[function] = self._ray.put((function, Path.cwd(), versions()))
         taken = [one for one in arguments if isinstance(one, Task)]
         kept = (*(one.future for one in keep), *(one.kept for one in taken))
-        node = _most_common(taken) if group is None else self._node_of(group)
+        nodes = Counter(one.node for one in taken if one.node is not None).most_common(1)
+        most = nodes[0][0] if nodes else None
+        node = most if group is None else self._node_of(group)
         found = self._task_on(node, values).remote(
             self._functions[function],
             *(one.future if isinstance(one, Task) else one for one in arguments),
@@ -383,12 +385,6 @@ class RayExecutor(Executor):
                     "start a node with cores by `ray start --address …`, or set "
                     "runtime.data_engine to local."
                 )
-
-
-def _most_common(tasks: Iterable[Task]) -> str | None:
-    """The node of most of these tasks; None if no node is known."""
-    nodes = Counter(one.node for one in tasks if one.node is not None)
-    return nodes.most_common(1)[0][0] if nodes else None
 
 
 def _connect(ray: ModuleType, address: str | None) -> str:

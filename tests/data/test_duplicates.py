@@ -21,7 +21,7 @@ from tokenmill.data.duplicates import (
     TASKS_OF_A_PART,
     CleanedChunk,
     DistantKeys,
-    Duplicates,
+    new_documents,
 )
 from tokenmill.data.report import EXAMPLES, Tally
 from tokenmill.executor import Task, ThreadExecutor
@@ -96,7 +96,7 @@ def test_the_verdicts_and_counts_of_sets(documents, exact, near, data):
     tally = Tally()
     large = data.draw(st.booleans())
     size = HERE_BYTES + 1 if large else HERE_BYTES
-    found = list(Duplicates(params, executor, tally, size).new_documents(started))
+    found = list(new_documents(started, params, executor, tally, size))
     unique, kept, _ = by_sets(keys, exact=exact)
     expected = [part.tolist() for part in np.split(kept, cuts)]
     assert [new.tolist() for *_, new in found] == expected
@@ -157,7 +157,7 @@ def test_a_wave_is_judged_while_the_next_one_is_compared():
             yield cleaned(executor, random_keys(5))
 
     params = parameters(near_duplicates={**NEAR_DUPLICATES, "enabled": True})
-    found = Duplicates(params, executor, Tally(), size=0).new_documents(chunks())
+    found = new_documents(chunks(), params, executor, Tally(), size=0)
     progress = [(len(read), len(executor.starts_of("divide"))) for _ in found]
     assert progress == [(6, 2)] * 3 + [(8, 3)] * 5
 

@@ -172,11 +172,6 @@ MESSAGES = [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": 
         ({"system": "Be brief.", "messages": []}, ""),
         ({"system": "Be brief.", "text": "a"}, "a"),
         ({"system": "Be brief.", "title": "a"}, None),
-        (
-            {"instruction": "Hi", "output": "Ho", "history": [["a", "b"], ("c", 4)]},
-            render_chat([("user", "a"), ("assistant", "b"), ("user", "c"), ("assistant", "4")])
-            + HI,
-        ),
         ({"instruction": "Hi", "output": "Ho", "history": []}, HI),
     ],
 )

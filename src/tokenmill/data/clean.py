@@ -21,7 +21,7 @@ from tokenmill.core.files import enough_room, write_directory
 from tokenmill.data import filters
 from tokenmill.data.chunks import Chunk, Planner
 from tokenmill.data.dedup import Hashes
-from tokenmill.data.duplicates import CleanedChunk, Duplicates
+from tokenmill.data.duplicates import CleanedChunk, new_documents
 from tokenmill.data.minhash import signatures
 from tokenmill.data.params import CleanParams
 from tokenmill.data.pii import mask_pii
@@ -76,7 +76,7 @@ def clean(
         with contextlib.closing(
             cleaned_chunks(chunks, params, executor, tally, progress)
         ) as cleaned:
-            new = Duplicates(params, executor, tally, on_disk).new_documents(cleaned)
+            new = new_documents(cleaned, params, executor, tally, on_disk)
             write_shards(new, folder, tally, executor=executor, store=store)
         tally.refuse_unread()
         report = report_on(tally, found, raw, params, encoding)

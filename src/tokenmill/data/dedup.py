@@ -115,17 +115,12 @@ class SeenHashes:
         """
         unique, first_rows = np.unique(hashes, return_index=True)
         new = ~_known(unique, self._runs)
-        self.insert(unique[new])
+        if new.any():
+            older = pop_short(self._runs, int(new.sum()))
+            self._runs.append(merged(unique[new], older))
         is_first = np.zeros(len(hashes), dtype=np.bool_)
         is_first[first_rows[new]] = True
         return is_first
-
-    def insert(self, ordered: Hashes) -> None:
-        """Add sorted, distinct hashes, none of which was added before."""
-        if not len(ordered):
-            return
-        older = pop_short(self._runs, len(ordered))
-        self._runs.append(merged(ordered, older))
 
 
 class Keys(NamedTuple):

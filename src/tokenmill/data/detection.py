@@ -74,7 +74,9 @@ def _utf16_without_mark(head: bytes) -> str:
     few = head.count(0) < 2 or max(even, odd) < FEWEST_NULS
     if few or is_latin or _odd_share(head.decode("utf-8", "replace")) < NOT_TEXT:
         return ""
-    return next((name for name in _UTF16 if _is_text(_decoded(head, name))), "")
+    decoders = {name: codecs.getincrementaldecoder(name)("replace") for name in _UTF16}
+    # A last character may be cut off
+    return next((name for name in decoders if _is_text(decoders[name].decode(head))), "")
 
 
 def _is_text(text: str) -> bool:
@@ -90,11 +92,6 @@ def _odd_share(text: str) -> float:
     odd = sum(unicodedata.category(char) in {"Cc", "Cn", "Co", "Cs"} for char in text)
     lines = sum(map(text.count, "\t\n\v\f\r"))
     return (odd + text.count(REPLACEMENT) - lines) / max(1, len(text))
-
-
-def _decoded(head: bytes, encoding: str) -> str:
-    """The beginning of a file, without a last character that is cut off."""
-    return codecs.getincrementaldecoder(encoding)("replace").decode(head)
 
 
 CENTRAL_EUROPEAN = ("cp1250", "iso8859-2")

@@ -19,7 +19,6 @@ from numpy.typing import NDArray
 from tokenmill.data.dedup import (
     Comparison,
     Division,
-    Mask,
     SeenHashes,
     Verdict,
     compare,
@@ -65,59 +64,57 @@ Judged: TypeAlias = tuple[CleanedChunk, Verdict]
 """A chunk, and the verdict on its documents."""
 
 
-class Duplicates:
-    """Finds and counts the duplicates and near-duplicates of earlier documents."""
+def new_documents(
+    chunks: Iterable[CleanedChunk],
+    params: CleanParams,
+    executor: Executor,
+    tally: Tally,
+    size: int,
+) -> Iterator[Documents]:
+    """The documents of each chunk, their lengths, and which are no duplicates or near-duplicates of
+    earlier ones; those are counted. `size` is that of the raw text on disk in bytes."""
+    exact = params.deduplicate
+    by_tasks = params.near_duplicates.enabled or (exact and size > HERE_BYTES)
+    judged = _judged_by_tasks if by_tasks else _judged_here
+    for chunk, verdict in judged(chunks, executor, exact=exact):
+        near = verdict.unique & ~verdict.kept
+        for reason, dropped in (("duplicate", ~verdict.unique), ("near_duplicate", near)):
+            rows = np.flatnonzero(dropped)
+            if not len(rows):
+                continue
+            shown = rows[: tally.examples_wanted(reason)]
+            examples = []
+            if len(shown):
+                (task,) = executor.start(_examples, chunk.documents, shown)
+                examples = executor.result(task)
+            tally.drop_some(reason, examples, count=len(rows))
+        yield chunk.documents, chunk.lengths, verdict.kept
 
-    def __init__(self, params: CleanParams, executor: Executor, tally: Tally, size: int):
-        """`size` is that of the raw text on disk in bytes."""
-        self._executor = executor
-        self._tally = tally
-        self._exact = params.deduplicate
-        self._by_tasks = params.near_duplicates.enabled or (self._exact and size > HERE_BYTES)
 
-    def new_documents(self, chunks: Iterable[CleanedChunk]) -> Iterator[Documents]:
-        """The documents of each chunk, their lengths, and which are no duplicates."""
-        judged = self._judged_by_tasks(chunks) if self._by_tasks else self._judged_here(chunks)
-        for chunk, verdict in judged:
-            self._count(chunk, ~verdict.unique, "duplicate")
-            self._count(chunk, verdict.unique & ~verdict.kept, "near_duplicate")
-            yield chunk.documents, chunk.lengths, verdict.kept
+def _judged_here(
+    chunks: Iterable[CleanedChunk], executor: Executor, *, exact: bool
+) -> Iterator[Judged]:
+    seen = SeenHashes()
+    for chunk in chunks:
+        unique = np.ones(len(chunk.lengths), dtype=np.bool_)
+        if exact:
+            unique = seen.add(executor.result(chunk.keys)[:, 0])
+        yield chunk, Verdict(unique, unique)
 
-    def _judged_here(self, chunks: Iterable[CleanedChunk]) -> Iterator[Judged]:
-        seen = SeenHashes()
-        for chunk in chunks:
-            unique = np.ones(len(chunk.lengths), dtype=np.bool_)
-            if self._exact:
-                unique = seen.add(self._executor.result(chunk.keys)[:, 0])
-            yield chunk, Verdict(unique, unique)
 
-    def _judged_by_tasks(self, chunks: Iterable[CleanedChunk]) -> Iterator[Judged]:
-        keys = DistantKeys(self._executor, exact=self._exact)
-        source = iter(chunks)
-        wave: Wave | None = None
-        # While a wave is compared, the chunks of the next one are cleaned
-        while cleaned := list(itertools.islice(source, self._wave())):
-            judged = keys.judge(wave) if wave else []
-            wave = keys.compare(cleaned)
-            yield from judged
-        if wave:
-            yield from keys.judge(wave)
-
-    def _wave(self) -> int:
-        """How many chunks are judged together."""
-        return self._executor.limit() * self._executor.wave_limits
-
-    def _count(self, chunk: CleanedChunk, dropped: Mask, reason: str) -> None:
-        """Count dropped documents, and fetch the first ones as examples."""
-        rows = np.flatnonzero(dropped)
-        if not len(rows):
-            return
-        shown = rows[: self._tally.examples_wanted(reason)]
-        examples = []
-        if len(shown):
-            (task,) = self._executor.start(_examples, chunk.documents, shown)
-            examples = self._executor.result(task)
-        self._tally.drop_some(reason, examples, count=len(rows))
+def _judged_by_tasks(
+    chunks: Iterable[CleanedChunk], executor: Executor, *, exact: bool
+) -> Iterator[Judged]:
+    keys = DistantKeys(executor, exact=exact)
+    source = iter(chunks)
+    wave: Wave | None = None
+    # While a wave is compared, the chunks of the next one are cleaned
+    while cleaned := list(itertools.islice(source, executor.limit() * executor.wave_limits)):
+        judged = keys.judge(wave) if wave else []
+        wave = keys.compare(cleaned)
+        yield from judged
+    if wave:
+        yield from keys.judge(wave)
 
 
 def _examples(documents: pl.DataFrame, rows: NDArray[np.intp]) -> list[Example]:

@@ -66,7 +66,12 @@ def signatures(texts: pl.Series, params: NearDuplicateParams) -> Hashes:
 def least_shingles(texts: pl.Series, ngram: int, orders: int) -> NDArray[np.uint32]:
     """The least shingle of each text in each random order, shape (orders, texts)."""
     least = np.full((orders, len(texts)), np.iinfo(np.uint32).max, dtype=np.uint32)
-    factors, offsets = _random_orders(orders)
+    # An order is x -> factor * x + offset modulo 2^32, with an odd factor
+    numbers = _splitmix(np.arange(1, orders + 1, dtype=np.uint64))
+    factors, offsets = (
+        (numbers >> _HALF).astype(np.uint32) | np.uint32(1),
+        numbers.astype(np.uint32),
+    )
     for block in shingles(texts, ngram):
         place = np.empty_like(block.hashes)
         for order, so_far in enumerate(least[:, block.row : block.row + len(block.first)]):
@@ -74,12 +79,6 @@ def least_shingles(texts: pl.Series, ngram: int, orders: int) -> NDArray[np.uint
             place += offsets[order]
             np.minimum(so_far, np.minimum.reduceat(place, block.first), out=so_far)
     return least
-
-
-def _random_orders(count: int) -> tuple[NDArray[np.uint32], NDArray[np.uint32]]:
-    """The odd factors and the offsets of the orders x -> factor * x + offset modulo 2^32."""
-    numbers = _splitmix(np.arange(1, count + 1, dtype=np.uint64))
-    return (numbers >> np.uint64(32)).astype(np.uint32) | np.uint32(1), numbers.astype(np.uint32)
 
 
 def _splitmix(numbers: Hashes) -> Hashes:

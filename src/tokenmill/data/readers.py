@@ -4,10 +4,8 @@ To add a format, write a function from a source to its texts (`Reader`), and reg
 under its ending: a table of docs/architecture.md has all that it needs.
 """
 
-import bisect
 import contextlib
 import functools
-import itertools
 import math
 import re
 import weakref
@@ -141,22 +139,17 @@ def cut_plain_text(
         match = separator.search(block) if separator else None
         if not match and separator and held < size + 2 * LONGEST:
             continue
-        cut = held - len(block) + match.end() if match else _complete(b"".join(parts), unit)[1]
+        if not match:
+            parts = [b"".join(parts)]
+        last = parts[-1]
+        cut = match.end() if match else _complete(last, unit)[1]
         if cut:
-            whole, parts = _divided(parts, cut)
-            held -= cut
-            yield Part(whole, is_cut=not match)
+            yield Part([*parts[:-1], last[:cut]], is_cut=not match)
             yielded = True
+            parts = [last[cut:]]
+            held = len(parts[0])
     if held or not yielded:
         yield Part(parts)
-
-
-def _divided(blocks: list[bytes], cut: int) -> tuple[list[bytes], list[bytes]]:
-    """The blocks of the first `cut` bytes, and those of the others."""
-    ends = list(itertools.accumulate(map(len, blocks)))
-    last = bisect.bisect_left(ends, cut)
-    within = cut - ends[last] + len(blocks[last])
-    return [*blocks[:last], blocks[last][:within]], [blocks[last][within:], *blocks[last + 1 :]]
 
 
 def documents(blocks: Iterable[bytes], unit: Unit, *, is_cut: bool = False) -> Iterator[bytes]:

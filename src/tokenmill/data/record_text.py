@@ -37,15 +37,11 @@ EXTRA = ("input", "context")
 SYSTEM = ("system", "system_prompt")
 """The keys beside a conversation of what the system says before it."""
 
-HISTORY = "history"
-"""The key beside a question of the pairs of questions and answers before it."""
+BESIDE = ("tools", "history")
+"""The keys beside a conversation of what is not read, but counted: descriptions of tools, which
+nobody says, and earlier turns, which have no common shape."""
 
-TOOLS = "tools"
-"""The key beside a conversation of the descriptions of tools, which nobody says."""
-
-KEYS = frozenset(
-    {*MESSAGES, *TEXT, *ANSWERS, *EXTRA, *SYSTEM, HISTORY, TOOLS}.union(*ANSWERS.values())
-)
+KEYS = frozenset({*MESSAGES, *TEXT, *ANSWERS, *EXTRA, *SYSTEM, *BESIDE}.union(*ANSWERS.values()))
 """Every key of a known shape. These columns of a table have to be read."""
 
 THOUGHTS = ("thinking", "reasoning_content")
@@ -144,7 +140,7 @@ def text_of(record: Any, unread: Counter[str]) -> str | None:
     `instruction`, `prompt` or `question`, with `input` or `context` and with their answer, or both
     as lists of messages, which are one conversation; a conversation of ChatGPT's export
     (`mapping`); `content` or `body`. Before a conversation comes what `system` or `system_prompt`
-    says, and before a question the pairs in `history`. A null or a NaN, which a table of several
+    says. A null or a NaN, which a table of several
     sources has in the columns of the others, is an empty text where no other key helps.
 
     Args:
@@ -242,8 +238,7 @@ def _chat(turns: Turns | None, record: Mapping[str, Any], unread: Counter[str]) 
     """A conversation, and before it what its record has beside it for that place."""
     if not turns:
         return None if turns is None else ""
-    if record.get(TOOLS):
-        unread[TOOLS] += 1
+    unread.update(key for key in BESIDE if record.get(key))
     system: Turns = []
     for key in SYSTEM:
         said = record.get(key)
@@ -254,18 +249,7 @@ def _chat(turns: Turns | None, record: Mapping[str, Any], unread: Counter[str]) 
     role, begins = turns[0]
     if ROLES.get(role.lower()) == "system":  # the same again is no other one
         system = [turn for turn in system if turn[1].strip() != begins.strip()]
-    return render_chat([*system, *_history(record.get(HISTORY), unread), *turns])
-
-
-def _history(pairs: Any, unread: Counter[str]) -> Turns:
-    if pairs is None:
-        return []
-    are_pairs = _is_list(pairs) and all(_is_list(pair) and len(pair) == 2 for pair in pairs)
-    told = [_exchange(pair[:1], pair[1]) for pair in pairs] if are_pairs else [None]
-    if None in told:
-        unread[HISTORY] += 1
-        return []
-    return list(itertools.chain.from_iterable(filter(None, told)))
+    return render_chat([*system, *turns])
 
 
 def _messages(value: Any) -> Sequence[Any] | None:

@@ -485,6 +485,12 @@ def opened(source: Source) -> Iterator[BufferedReader]:
         raise changed(source.location)
 
 
+_DECOMPRESSORS: dict[str, Callable[[], Any]] = {
+    ".bz2": bz2.BZ2Decompressor,
+    ".xz": functools.partial(lzma.LZMADecompressor, memlimit=XZ_MEMORY),
+}
+
+
 def _decompressed(source: Source, file: IO[bytes], advance: Advance) -> Iterator[bytes]:
     if source.compression == ".zst":
         yield from _zstd(file, advance)
@@ -492,19 +498,20 @@ def _decompressed(source: Source, file: IO[bytes], advance: Advance) -> Iterator
     if source.compression == ZIP:
         yield from _unzipped(source, advance)
         return
-    if source.compression == ".bz2":
-        yield from _streams(file, bz2.BZ2Decompressor, advance)
-        return
-    if source.compression == ".xz":
-        new = functools.partial(lzma.LZMADecompressor, memlimit=XZ_MEMORY)
-        yield from _streams(file, new, advance)
+    if source.compression in _DECOMPRESSORS:
+        yield from _streams(file, _DECOMPRESSORS[source.compression], advance)
         return
     stream: Any = gzip.GzipFile(fileobj=file) if source.compression else file
+    yield from _read(stream, file.tell, advance)
+
+
+def _read(stream: IO[bytes], position: Callable[[], int], advance: Advance) -> Iterator[bytes]:
+    """The blocks of a stream, while `advance` is told by how much `position()` grows."""
     reported = 0
     while block := stream.read(BLOCK_BYTES):
-        position = file.tell()
-        advance(position - reported)
-        reported = position
+        now = position()
+        advance(now - reported)
+        reported = now
         yield block
 
 
@@ -519,16 +526,10 @@ def _unzipped(source: Source, advance: Advance) -> Iterator[bytes]:
     assert source.member is not None
     archive = _archive(source.location, source.version)
     member = archive.infolist()[source.member]
-    read = 0
-    reported = 0
     with archive.open(member) as stream:
-        while block := stream.read(BLOCK_BYTES):
-            read += len(block)
-            packed = min(source.size, source.size * read // max(1, member.file_size))
-            advance(packed - reported)
-            reported = packed
-            yield block
-    advance(source.size - reported)
+        yield from _read(
+            stream, lambda: source.size * stream.tell() // max(1, member.file_size), advance
+        )
 
 
 def _streams(file: IO[bytes], new: Callable[[], Any], advance: Advance) -> Iterator[bytes]:

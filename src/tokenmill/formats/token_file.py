@@ -63,6 +63,12 @@ class SourceRun(Section):
     """UTF-8 bytes of the text."""
 
 
+def sums(counted: "Sequence[SourceRun | PartTotals]") -> dict[str, int]:
+    """Documents, tokens and bytes of all of these together."""
+    names = ("documents", "tokens", "bytes")
+    return {name: sum(getattr(one, name) for one in counted) for name in names}
+
+
 class PartTotals(Section):
     """How much of one split there is, and its hash."""
 
@@ -88,8 +94,8 @@ class Part(PartTotals):
 
     @model_validator(mode="after")
     def _check_sources(self) -> Self:
-        for name in ("documents", "tokens", "bytes"):
-            if sum(getattr(run, name) for run in self.sources) != getattr(self, name):
+        for name, total in sums(self.sources).items():
+            if total != getattr(self, name):
                 raise ValueError(f"the {name} of its sources are not those of the part")
         if any(one.source == other.source for one, other in itertools.pairwise(self.sources)):
             raise ValueError("two of its sources that follow each other are the same")
@@ -130,12 +136,10 @@ class SplitMetadata(PartTotals):
     @classmethod
     def of(cls, parts: Sequence[Part]) -> Self:
         """The description of the .bin that these parts are."""
-        sums = {
-            name: sum(getattr(part, name) for part in parts)
-            for name in ("tokens", "documents", "turn_tokens", "bytes")
-        }
+        turn_tokens = sum(part.turn_tokens for part in parts)
         digests = b"".join(bytes.fromhex(part.sha256) for part in parts)
-        return cls(**sums, sha256=hashlib.sha256(digests).hexdigest())
+        sha256 = hashlib.sha256(digests).hexdigest()
+        return cls(**sums(parts), turn_tokens=turn_tokens, sha256=sha256)
 
     @property
     def text_tokens(self) -> int:
@@ -185,7 +189,8 @@ class TokenMetadata(Section):
         """Where the documents of a split come from, in the order of its .bin. Neighbours differ in
         their source."""
         found = (run for shard in self.shards for run in shard.part(split).sources)
-        return [_sum(list(runs)) for _, runs in itertools.groupby(found, lambda run: run.source)]
+        groups = itertools.groupby(found, lambda run: run.source)
+        return [SourceRun(source=source, **sums(list(runs))) for source, runs in groups]
 
     def check_tokenizer(self, sha256: str, source: str) -> None:
         """Refuse a tokenizer other than the one that made the tokens. Error messages call it
@@ -195,13 +200,6 @@ class TokenMetadata(Section):
                 f"the tokens were made with another tokenizer than {source}; "
                 "`dvc repro tokenize unpack` makes them again."
             )
-
-
-def _sum(runs: Sequence[SourceRun]) -> SourceRun:
-    """The sum of runs of one source."""
-    names = ("documents", "tokens", "bytes")
-    sums = {name: sum(getattr(run, name) for run in runs) for name in names}
-    return SourceRun(source=runs[0].source, **sums)
 
 
 def too_short(train_tokens: int, context_length: int) -> str | None:

@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 from pathlib import Path
-from typing import IO
 
 import numpy as np
 import polars as pl
@@ -121,17 +120,13 @@ def _write(sample: Path, texts: Iterable[Texts], share: float = 0) -> list[str]:
     kept = []
     with naming(sample), sample.open("wb") as file:
         for batch in map(prepared, texts):
-            _write_lines(file, batch)
+            if batch.str.contains(_VERTICAL_TAB, literal=True).any():
+                raise ValueError("a text holds U+000B, which only the cleaning mode `none` keeps")
+            lines = batch.str.replace_all("\n", _VERTICAL_TAB, literal=True)
+            lines.to_frame("text").write_csv(file, include_header=False, quote_style="never")
             if budget := int(share * text_bytes(batch)):
                 kept += spread(batch, budget).to_list()
     return kept
-
-
-def _write_lines(file: IO[bytes], texts: pl.Series) -> None:
-    if texts.str.contains(_VERTICAL_TAB, literal=True).any():
-        raise ValueError("a text holds U+000B, which only the cleaning mode `none` keeps")
-    lines = texts.str.replace_all("\n", _VERTICAL_TAB, literal=True)
-    lines.to_frame("text").write_csv(file, include_header=False, quote_style="never")
 
 
 def _train_gigabpe(sample: Path, vocab_size: int) -> Tokenizer:

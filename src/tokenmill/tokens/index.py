@@ -2,7 +2,7 @@
 the documents, and their sources."""
 
 import hashlib
-from collections.abc import Iterator
+import itertools
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -150,10 +150,12 @@ def _sources(clean: Path, split: TokenizeParams, documents: int) -> list[Source]
     """Where each run of documents of the training text comes from."""
     found: list[Source] = []
     count = 0
-    for name, length in _runs(clean, split):
-        if not found or found[-1].name != name:
-            found.append(Source(first_document=count, name=name))
-        count += length
+    with ThreadExecutor() as executor:
+        items = with_rules(clean, choose_split(clean, split, executor).rules)
+        for name, length in itertools.chain.from_iterable(executor.map(_shard_runs, items)):
+            if not found or found[-1].name != name:
+                found.append(Source(first_document=count, name=name))
+            count += length
     if count != documents:
         raise damaged(
             clean, f"has {count:,} documents of training text, and the tokens {documents:,}"
@@ -161,15 +163,8 @@ def _sources(clean: Path, split: TokenizeParams, documents: int) -> list[Source]
     return found
 
 
-def _runs(clean: Path, split: TokenizeParams) -> Iterator[tuple[str, int]]:
-    """The sources of the training text in its order, each with how many documents follow."""
-    with ThreadExecutor() as executor:
-        items = with_rules(clean, choose_split(clean, split, executor).rules)
-        for found in executor.map(_shard_runs, items):
-            yield from found
-
-
 def _shard_runs(item: tuple[ShardFile, SplitRule]) -> list[tuple[str, int]]:
+    """The sources of a shard's training text, each with how many documents follow."""
     shard, rule = item
     found = split_documents(shards.documents(shard, tuple(shards.SCHEMA)), rule)
     return [run for split, some in found if split == "train" for run in runs(some["source"])]

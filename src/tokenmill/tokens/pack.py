@@ -16,6 +16,7 @@ import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
+from operator import add
 from pathlib import Path
 from typing import NamedTuple
 
@@ -41,6 +42,7 @@ from tokenmill.formats.token_file import (
     SourceRun,
     TokenMetadata,
     packed_dtype,
+    sums,
     write_metadata,
 )
 from tokenmill.formats.tokenizer import read_tokenizer
@@ -363,17 +365,16 @@ class PackedPart:
         """The compressed ids; one frame of zstd once the part is finished."""
         self._sha256 = hashlib.sha256()
         self._turn_tokens = 0
-        self._sources: list[_SourceCount] = []
+        self._sources: list[tuple[str | None, list[int]]] = []
+        """The documents, tokens and bytes of what follows each other of one source."""
 
     def add(self, ids: np.ndarray, texts: pl.Series, ends: np.ndarray, source: str | None) -> None:
         """Append the ids of texts (int32) that come from one source; `ends` says whether a document
         ends with each of them."""
-        if not self._sources or self._sources[-1].source != source:
-            self._sources.append(_SourceCount(source))
-        of_source = self._sources[-1]
-        of_source.documents += int(ends.sum())
-        of_source.tokens += len(ids)
-        of_source.bytes += text_bytes(texts)
+        if not self._sources or self._sources[-1][0] != source:
+            self._sources.append((source, [0, 0, 0]))
+        counts = self._sources[-1][1]
+        counts[:] = map(add, counts, (int(ends.sum()), len(ids), text_bytes(texts)))
         self._turn_tokens += mark_count(texts)
         self._sha256.update(ids.data)
         self.content += self._stream.compress(ids.astype(self._dtype, copy=False).data)
@@ -381,21 +382,13 @@ class PackedPart:
     def finish(self) -> Part:
         """Compress what zstd still buffers, and describe the part."""
         self.content += self._stream.flush()
+        runs = [
+            SourceRun(source=source, documents=documents, tokens=tokens, bytes=size)
+            for source, (documents, tokens, size) in self._sources
+        ]
         return Part(
-            tokens=sum(one.tokens for one in self._sources),
-            documents=sum(one.documents for one in self._sources),
+            **sums(runs),
             turn_tokens=self._turn_tokens,
-            bytes=sum(one.bytes for one in self._sources),
             sha256=self._sha256.hexdigest(),
-            sources=[SourceRun(**asdict(one)) for one in self._sources],
+            sources=runs,
         )
-
-
-@dataclass
-class _SourceCount:
-    """Counts of what follows each other of one source."""
-
-    source: str | None
-    documents: int = 0
-    tokens: int = 0
-    bytes: int = 0

@@ -72,7 +72,7 @@ def letters_warning(letters: Letters | None, mode: str) -> str:
 def unread_warning(report: CleanReport) -> str:
     """A warning if parts of conversations were left out; otherwise an empty string."""
     kinds = ", ".join(f"{count:,} {kind}" for kind, count in report.unread.items())
-    return f"parts of conversations that are no text were left out: {kinds}" if kinds else ""
+    return f"left out of conversations, because it is no text of a turn: {kinds}" if kinds else ""
 
 
 def damage_warning(report: CleanReport) -> str:
