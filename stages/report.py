@@ -142,7 +142,7 @@ def _metrics(run: RunRecord) -> list[dict[str, dict[str, Any]]]:
 def _validations(step: int) -> list[ValidationRow]:
     """The validations within epochs, from the last checkpoint of the run."""
     # Importing this loads PyTorch
-    from tokenmill.training.checkpoint import RESUME, CheckpointStore, read_state  # noqa: PLC0415
+    from tokenmill.training.checkpoints.store import RESUME, CheckpointStore, read_state  # noqa: PLC0415
 
     folder = CheckpointStore(paths.MODEL / RESUME).checkpoint_folder(step)
     return read_state(folder).state.validations if folder.exists() else []

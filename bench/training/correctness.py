@@ -32,10 +32,11 @@ from tokenmill.model.device import Compute, configure_process, is_out_of_memory
 from tokenmill.model.gpt import GPT, build
 from tokenmill.model.sequences import Sequences
 from tokenmill.stage import report_errors
-from tokenmill.training.async_checkpoint import AsyncCheckpointer
-from tokenmill.training.checkpoint import RESUMABLE_KEYS, CheckpointStore
+from tokenmill.training.checkpoints.background import AsyncCheckpointer
+from tokenmill.training.checkpoints.store import CheckpointStore
 from tokenmill.training.compile import Compilation, RecordedStep, missing_compiler
 from tokenmill.training.history import RunState
+from tokenmill.training.identity import RESUMABLE_KEYS
 from tokenmill.training.optimizer import Optimizer
 from tokenmill.training.params import OPTIMIZERS, RuntimeParams
 from tokenmill.training.step import Batch, MicroBatch, train_step

@@ -25,7 +25,7 @@ from tokenmill.model.modern import NanoChat
 from tokenmill.model.sequences import Sequences
 from tokenmill.stage import report_errors
 from tokenmill.training import loop
-from tokenmill.training.async_checkpoint import AsyncCheckpointer
+from tokenmill.training.checkpoints.background import AsyncCheckpointer
 from tokenmill.training.optimizer import Optimizer
 
 EVERY = 60.0

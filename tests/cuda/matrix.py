@@ -40,7 +40,7 @@ from tests.training.tiny import (
 from tokenmill.model.device import Compute
 from tokenmill.model.gpt import GPT, empty_model
 from tokenmill.model.sequences import Sequences, mean_loss
-from tokenmill.training.async_checkpoint import AsyncCheckpointer
+from tokenmill.training.checkpoints.background import AsyncCheckpointer
 from tokenmill.training.history import RunState
 from tokenmill.training.optimizer import Optimizer
 from tokenmill.training.step import Batch, MicroBatch, train_step

@@ -58,13 +58,13 @@ from tokenmill.model.manifest import (
     read_manifest,
 )
 from tokenmill.training import compile as compilation
-from tokenmill.training.checkpoint import CheckpointStore
+from tokenmill.training.checkpoints.find import fill_from_previous
+from tokenmill.training.checkpoints.store import CheckpointStore
 from tokenmill.training.distributed import Group
 from tokenmill.training.job import training_job
 from tokenmill.training.launch import Interrupt
 from tokenmill.training.lora import trained_parameters
 from tokenmill.training.params import CompileChoice, auto_learning_rate
-from tokenmill.training.resume import fill_from_previous
 from tokenmill.training.run import Outcome, run_job
 from tokenmill.training.schedule import Workload
 from tokenmill.training.size import flops_per_token

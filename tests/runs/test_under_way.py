@@ -11,12 +11,13 @@ from tests.runs.unfinished import FINGERPRINT, STEPS, begin, stop
 from tokenmill.cli.main import main
 from tokenmill.core import paths
 from tokenmill.core.errors import UserError
-from tokenmill.core.files import write_text
+from tokenmill.core.files import write_json, write_text
 from tokenmill.costs import TIMING
 from tokenmill.model.manifest import WEIGHTS
 from tokenmill.runs.find import available, find_model
 from tokenmill.runs.under_way import all_under_way, under_way
 from tokenmill.runs.writer import Writer
+from tokenmill.training.identity import IDENTITY, NUMERICS_VERSION
 from tokenmill.training.live import LIVE_RUN
 
 
@@ -51,6 +52,16 @@ def test_a_training_that_ended_tells_from_where_it_continues(root: Path):
     assert (run.step, run.weights()) == (15, (15, newest))
     assert [row.step for row in run.epoch_ends] == [10]
     assert run.sentence.startswith("the training in this workspace stopped at step 15 of 20")
+
+
+@pytest.mark.parametrize("numerics", [NUMERICS_VERSION, NUMERICS_VERSION - 1])
+def test_a_run_of_other_numerics_is_not_continued(root: Path, numerics: int):
+    begin(root)
+    stop(root)
+    write_json(root / ".resume" / FINGERPRINT / IDENTITY, {"numerics": numerics})
+    run = under_way(root)
+    assert run is not None
+    assert ("`dvc repro`" in run.sentence) == (numerics == NUMERICS_VERSION)
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from tokenmill.core import paths
 from tokenmill.formats.tokenizer import read_tokenizer
 from tokenmill.model.gpt import build
 from tokenmill.model.manifest import WEIGHTS
-from tokenmill.training.checkpoint import CheckpointStore
+from tokenmill.training.checkpoints.store import CheckpointStore
 from tokenmill.training.history import EpochRow, RunState, StepRow, ValidationRow
 from tokenmill.training.live import LIVE_RUN, LiveFiles
 

@@ -8,8 +8,8 @@ import torch
 
 from tests.training.tiny import model_config, runtime_params
 from tokenmill.model.gpt import build
-from tokenmill.training import async_checkpoint as module
-from tokenmill.training.async_checkpoint import COST_SHARE, AsyncCheckpointer
+from tokenmill.training.checkpoints import background as module
+from tokenmill.training.checkpoints.background import COST_SHARE, AsyncCheckpointer
 from tokenmill.training.history import RunState
 
 

@@ -22,8 +22,14 @@ from tokenmill.core.files import sha256_of
 from tokenmill.model.gpt import GPT, build
 from tokenmill.model.manifest import FORMAT, MANIFEST, WEIGHTS, Manifest
 from tokenmill.stage import WAYS_OUT, describe
-from tokenmill.training import checkpoint as checkpoint_module
-from tokenmill.training.checkpoint import RESUME, STATE, CheckpointStore, export_model, prune_runs
+from tokenmill.training.checkpoints import store as checkpoint_module
+from tokenmill.training.checkpoints.store import (
+    RESUME,
+    STATE,
+    CheckpointStore,
+    export_model,
+    prune_runs,
+)
 from tokenmill.training.history import EpochRow, RunState
 from tokenmill.training.optimizer import Optimizer
 
@@ -373,7 +379,7 @@ def test_a_link_that_comes_later_is_replaced_by_what_is_written(tmp_path: Path):
 HOLDER = """
 import sys, time
 from pathlib import Path
-from tokenmill.training.checkpoint import CheckpointStore
+from tokenmill.training.checkpoints.store import CheckpointStore
 with CheckpointStore(Path(sys.argv[1])).lock(print):
     print("held", flush=True)
     sys.stdin.read()

@@ -15,7 +15,7 @@ from torch import Tensor
 from tests.training.tiny import checkpoints, digest, run, train_params, workload
 from tokenmill.core.errors import UserError
 from tokenmill.model.gpt import GPT
-from tokenmill.training.checkpoint import Checkpoint, read_state
+from tokenmill.training.checkpoints.store import Checkpoint, read_state
 from tokenmill.training.live import read_live_run
 from tokenmill.training.loop import to_lower
 from tokenmill.training.optimizer import Optimizer

@@ -18,7 +18,7 @@ from tests.training.fork_server import ForkServer, Trainer
 from tests.training.tiny import assert_same_to_rounding, digest, run
 from tokenmill.training import launch
 from tokenmill.training import run as run_module
-from tokenmill.training.checkpoint import read_state
+from tokenmill.training.checkpoints.store import read_state
 from tokenmill.training.history import RunState
 from tokenmill.training.launch import Interrupt, stop_signals
 

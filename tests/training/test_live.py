@@ -11,7 +11,7 @@ import pytest
 from tests.training.tiny import run, runtime_params, train_params, workload
 from tokenmill.core.errors import UserError
 from tokenmill.training import live, loop
-from tokenmill.training.checkpoint import read_state
+from tokenmill.training.checkpoints.store import read_state
 from tokenmill.training.history import EpochRow, RunState, StepRow, ValidationRow
 from tokenmill.training.launch import Interrupt
 from tokenmill.training.live import SIGNAL, LiveFiles, LiveRun, read_live_rows, read_live_run

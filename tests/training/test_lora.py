@@ -17,7 +17,7 @@ from tokenmill.model.gpt import GPT, copy_model, empty_model
 from tokenmill.model.huggingface import load_model, save_weights
 from tokenmill.model.manifest import ADAPTER, ADAPTER_CONFIG, ADAPTER_FOLDER, WEIGHTS
 from tokenmill.runs.model_code import write_code
-from tokenmill.training.checkpoint import CheckpointStore
+from tokenmill.training.checkpoints.store import CheckpointStore
 from tokenmill.training.lora import (
     LoraLinear,
     adapt,

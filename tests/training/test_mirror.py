@@ -24,10 +24,10 @@ from tests.training.tiny import digest, run
 from tests.waiting import wait_for
 from tokenmill.core.errors import UserError
 from tokenmill.model.manifest import WEIGHTS
-from tokenmill.training import mirror as mirror_module
-from tokenmill.training.checkpoint import Checkpoint, CheckpointStore
+from tokenmill.training.checkpoints import mirror as mirror_module
+from tokenmill.training.checkpoints.mirror import Mirror, mirrored
+from tokenmill.training.checkpoints.store import Checkpoint, CheckpointStore
 from tokenmill.training.history import RunState
-from tokenmill.training.mirror import Mirror, mirrored
 
 
 @pytest.fixture
@@ -230,8 +230,8 @@ def test_wherever_a_copy_ends_a_whole_checkpoint_is_there(
 COPIER = """
 import resource, signal, sys
 from pathlib import Path
-from tokenmill.training.mirror import mirrored
-from tokenmill.training.checkpoint import CheckpointStore
+from tokenmill.training.checkpoints.mirror import mirrored
+from tokenmill.training.checkpoints.store import CheckpointStore
 signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
 resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
 resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, 1 << 20))

@@ -9,10 +9,11 @@ import pytest
 
 from tests.training.tiny import model_config, train_params, workload
 from tokenmill.model.gpt import build
-from tokenmill.training.checkpoint import RESUMABLE_KEYS, CheckpointStore
+from tokenmill.training.checkpoints.find import fill_from_previous, find_checkpoint
+from tokenmill.training.checkpoints.store import CheckpointStore
 from tokenmill.training.history import RunState, ValidationRow
+from tokenmill.training.identity import RESUMABLE_KEYS
 from tokenmill.training.params import TrainParams
-from tokenmill.training.resume import fill_from_previous, find_checkpoint
 
 PER_EPOCH = 10
 EVERY_5 = {"validate_every_steps": 5}

@@ -22,6 +22,7 @@ from tests.training.tiny import (
     VOCABULARY,
     checkpoints,
     digest,
+    merged,
     model_config,
     replace_in_checkpoint,
     run,
@@ -32,13 +33,14 @@ from tokenmill.core.errors import UserError
 from tokenmill.core.files import Unchanged, write_json
 from tokenmill.core.paths import PACKED_SHARDS
 from tokenmill.formats import records
-from tokenmill.formats.token_file import SPLITS, read_metadata
 from tokenmill.model.huggingface import load_model
 from tokenmill.model.manifest import read_manifest
-from tokenmill.training import async_checkpoint, loop
+from tokenmill.training import loop
 from tokenmill.training import run as run_module
-from tokenmill.training.checkpoint import NUMERICS_VERSION, OPTIMIZER, fingerprint
+from tokenmill.training.checkpoints import background
+from tokenmill.training.checkpoints.store import OPTIMIZER
 from tokenmill.training.history import RunState, StepRow, ValidationRow
+from tokenmill.training.identity import IDENTITY, NUMERICS_VERSION, fingerprint, identity_of
 from tokenmill.training.params import RuntimeParams
 
 
@@ -289,7 +291,7 @@ def test_a_short_run_has_an_early_checkpoint(
     run(tokens, here / "quiet", runtime=runtime)
     assert checkpoints(here) == [5, 10]
     shutil.rmtree(here / ".resume")
-    monkeypatch.setattr(async_checkpoint, "FIRST_SECONDS", math.inf if first == 2 else 0)
+    monkeypatch.setattr(background, "FIRST_SECONDS", math.inf if first == 2 else 0)
     runtime["checkpoint"]["every_seconds"] = 1e6
     run(tokens, here / "model", runtime=runtime)
     assert checkpoints(here) == [first, 5, 10]
@@ -426,17 +428,19 @@ def test_a_run_whose_precision_is_emulated_says_so(
 
 def test_fingerprint_changes_with_numbers_only():
     text = {"train": "a" * 64, "val": "b" * 64}
-    base = fingerprint(model_config(), train_params(), text)
-    assert base == fingerprint(
-        model_config(), train_params(epochs=9, schedule={"horizon_epochs": 3}), text
-    )
+
+    def print_of(model: dict[str, Any], train: dict[str, Any], **other: str) -> str:
+        return fingerprint(identity_of(model_config(**model), train_params(**train), text | other))
+
+    base = print_of({}, {})
+    assert base == print_of({}, {"epochs": 9, "schedule": {"horizon_epochs": 3}})
     different = {
-        fingerprint(model_config(n_layer=3), train_params(), text),
-        fingerprint(model_config(vocab_size=VOCABULARY + 1), train_params(), text),
-        fingerprint(model_config(), train_params(seed=4), text),
-        fingerprint(model_config(), train_params(schedule={"type": "wsd"}), text),
-        fingerprint(model_config(), train_params(precision="bfloat16"), text),
-        fingerprint(model_config(), train_params(), text | {"val": "c" * 64}),
+        print_of({"n_layer": 3}, {}),
+        print_of({"vocab_size": VOCABULARY + 1}, {}),
+        print_of({}, {"seed": 4}),
+        print_of({}, {"schedule": {"type": "wsd"}}),
+        print_of({}, {"precision": "bfloat16"}),
+        print_of({}, {}, val="c" * 64),
     }
     assert len(different | {base}) == 7
 
@@ -451,19 +455,52 @@ def test_checkpoints_of_other_configurations_are_unused(here: Path, tokens: Path
     assert len(list((here / ".resume").iterdir())) == 2
 
 
-def test_a_run_of_an_earlier_version_is_named(here: Path, tokens: Path, said: io.StringIO):
+GONE = "gone"
+"""Stands for a parameter that the other version does not have."""
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({"numerics": NUMERICS_VERSION - 1}, "other numbers"),
+        ({"train": {"beta1": GONE}}, "others (train.beta1)"),
+        ({"model": {"dropout": GONE}}, "others (model.dropout)"),
+        ({"train": {"seed": 7}}, ""),
+        ({"tokens": {"val": "0" * 64}}, ""),
+        ({"start": "0" * 64}, ""),
+    ],
+)
+def test_a_run_of_another_version_is_named(
+    here: Path, tokens: Path, said: io.StringIO, changes: dict[str, Any], told: str
+):
+    """Numbers differ by version, and parameters by name; another value is another run."""
     manifest = run(tokens, here / "before", seed=8).manifest
-    assert "earlier version" not in said.getvalue(), "nothing was there"
+    assert "another version" not in said.getvalue(), "nothing was there"
     newest = checkpoints(here)[-1]
-    metadata = read_metadata(tokens)
-    text = {name: metadata.split(name).sha256 for name in SPLITS}
-    before = fingerprint(manifest.model, train_params(seed=8), text, numerics=NUMERICS_VERSION - 1)
     resume = here / ".resume"
-    (resume / manifest.fingerprint).rename(resume / before)
+    before = (resume / manifest.fingerprint).rename(resume / "0123456789abcdef")
+    identity = json.loads((before / IDENTITY).read_text())
+    assert identity["numerics"] == NUMERICS_VERSION
+    assert fingerprint(identity) == manifest.fingerprint
+    other = merged(identity, changes)
+    for section in ("model", "train"):
+        other[section] = {name: value for name, value in other[section].items() if value != GONE}
+    (before / IDENTITY).write_text(json.dumps(other))
     run(tokens, here / "model", seed=8)
-    folder = f".resume/{before}/step-{newest:09d}"
-    assert f"{folder} is step {newest} of this run by an earlier version" in said.getvalue()
-    assert {path.name for path in resume.iterdir()} == {before, manifest.fingerprint}
+    folder = f".resume/{before.name}/step-{newest:09d}"
+    named = f"{folder} is step {newest} of this run by another version" in said.getvalue()
+    assert (named, told in said.getvalue()) == (bool(told), True)
+    assert {path.name for path in resume.iterdir()} == {before.name, manifest.fingerprint}
+
+
+@pytest.mark.parametrize("content", ["[", "[]", '{"train": 3}'])
+def test_a_damaged_identity_ends_no_run(here: Path, tokens: Path, content: str):
+    run(tokens, here / "before", seed=8)
+    (file,) = here.glob(f".resume/*/{IDENTITY}")
+    file.write_text(content)
+    run(tokens, here / "other", seed=7)
+    run(tokens, here / "model", seed=8)
+    assert json.loads(file.read_text())["numerics"] == NUMERICS_VERSION
 
 
 def test_another_machine_continues_from_dvc_s_output(here: Path, tokens: Path):

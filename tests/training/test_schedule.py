@@ -281,7 +281,7 @@ def test_fine_tuning_does_not_cut_its_texts():
 
 def test_orders_change_only_with_the_numerics():
     """Else a run that another version began would go on in another order. Where these numbers
-    change, raise NUMERICS_VERSION in src/tokenmill/training/checkpoint.py."""
+    change, raise NUMERICS_VERSION in src/tokenmill/training/identity.py."""
     cut = {"context_length": 4, "per_step": 3, "seed": 7}
     window = WindowSampler(tokens=30, **cut)
     assert window.order_of(0).tolist() == [0, 20, 24, 8, 16, 4, 12]

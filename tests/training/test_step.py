@@ -15,7 +15,7 @@ from tests.training.tiny import CONTEXT, CPU, VOCABULARY, model_config, train_pa
 from tokenmill.model.config import Architecture
 from tokenmill.model.gpt import GPT, build
 from tokenmill.model.sequences import Sequences, mean_loss
-from tokenmill.training.checkpoint import NUMERICS_VERSION
+from tokenmill.training.identity import NUMERICS_VERSION
 from tokenmill.training.optimizer import Optimizer
 from tokenmill.training.params import OPTIMIZERS
 from tokenmill.training.step import (
@@ -30,7 +30,7 @@ INDEX = np.array([4, 0, 2, 3, 1])
 EVERY = list(itertools.product(get_args(Architecture), OPTIMIZERS))
 
 GOLDEN_VERSION = 13
-"""The NUMERICS_VERSION of training/checkpoint.py with which GOLDEN was recorded."""
+"""The NUMERICS_VERSION of training/identity.py with which GOLDEN was recorded."""
 
 GOLDEN = {
     ("gpt2", "adamw"): [
@@ -111,7 +111,7 @@ processors with AVX-512, with AVX2 and with neither, and with PyTorch 2.11 and 2
 
 RECORD = """
 Did you mean to change what a step computes? If not, this is a bug. If so:
-1. raise NUMERICS_VERSION in src/tokenmill/training/checkpoint.py, so that no older checkpoint is
+1. raise NUMERICS_VERSION in src/tokenmill/training/identity.py, so that no older checkpoint is
    continued;
 2. set GOLDEN_VERSION in tests/training/test_step.py to it, and GOLDEN to the losses found here;
 3. say in CHANGELOG.md why the numbers changed.

@@ -1,7 +1,6 @@
 """Fine-tuning as a job for `training.run`: the chats from disk, and the model to start from."""
 
 import contextlib
-import functools
 import hashlib
 import math
 import os
@@ -28,7 +27,7 @@ from tokenmill.model.huggingface import load_model
 from tokenmill.model.manifest import MANIFEST, Manifest, TrainedWith, read_manifest
 from tokenmill.model.sequences import PackedTexts
 from tokenmill.temporary import temporary_folder
-from tokenmill.training.checkpoint import earlier_fingerprints, fingerprint
+from tokenmill.training.identity import fingerprint, identity_of
 from tokenmill.training.job import Data, Job
 from tokenmill.training.lora import adapt, trained_parameters
 from tokenmill.training.params import RuntimeParams, TrainParams
@@ -161,10 +160,10 @@ def tuning_job(
             raise UserError(str(error)) from None
         origin += f" with LoRA: {learning:,} parameters learn, {base.parameters:,} stay"
     text = {"train": _sha256(rows), "val": _sha256(val.layers)}
-    identify = functools.partial(fingerprint, config, train, text, start=start_sha256, **method)
+    identity = identity_of(config, train, text, start=start_sha256, **method)
     manifest = base.model_copy(
         update={
-            "fingerprint": identify(),
+            "fingerprint": fingerprint(identity),
             "train": TrainedWith.model_validate(train.model_dump()),
             "epochs": train.epochs,
             "start_sha256": start_sha256,
@@ -175,7 +174,7 @@ def tuning_job(
     return Job(
         work=Workload(config, train, tokens, whole_texts=True, learning=learning),
         manifest=manifest,
-        earlier=earlier_fingerprints(identify),
+        identity=identity,
         start=lambda: _first_model(newest, lora, seed=train.seed),
         origin=origin,
         open=lambda compute, *_: Data(

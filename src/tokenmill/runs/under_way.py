@@ -19,6 +19,7 @@ from tokenmill.costs import Cost, TimingRow, find_times, read_timing, spent
 from tokenmill.formats.records import read_record
 from tokenmill.model.manifest import MANIFEST, WEIGHTS
 from tokenmill.training.history import StepRow, ValidationRow
+from tokenmill.training.identity import is_of_other_numerics
 from tokenmill.training.live import LiveRow, LiveRun, read_live_rows, read_live_run
 
 
@@ -170,7 +171,9 @@ class UnderWay:
         if self.run.diverged:
             return f"the training in {self.where} diverged {self.run.diverged}"
         way_on = "the same `dvc exp run` continues it"
-        if self.name is None:
+        if is_of_other_numerics(self.checkpoints):
+            way_on = "only a checkout of the version of TokenMill that began it continues it"
+        elif self.name is None:
             way_on = f"`dvc repro` or {way_on}"
         return f"the training in {self.where} stopped at {place}; {way_on}"
 

@@ -2,7 +2,7 @@
 anything is loaded."""
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,8 +18,8 @@ from tokenmill.model.gpt import GPT, build, parameter_count
 from tokenmill.model.huggingface import load_weights
 from tokenmill.model.manifest import CONFIG, FORMAT, WEIGHTS, Manifest, TrainedWith, read_config
 from tokenmill.model.sequences import Sequences, WholeText, place_tokens, sequences_anywhere
-from tokenmill.training.checkpoint import earlier_fingerprints, fingerprint
 from tokenmill.training.distributed import Group
+from tokenmill.training.identity import Identity, fingerprint, identity_of
 from tokenmill.training.params import RuntimeParams, TrainParams
 from tokenmill.training.schedule import Workload
 
@@ -46,8 +46,8 @@ class Job:
     work: Workload
     manifest: Manifest
     """The manifest written with the output; its fingerprint names the folder of the checkpoints."""
-    earlier: Sequence[str]
-    """The fingerprints of the same run under earlier versions of what a step computes."""
+    identity: Identity
+    """What decides the run's numbers; its fingerprint is that of the manifest."""
     start: Callable[[], GPT]
     """Gives the model before the first step, on the CPU."""
     origin: str
@@ -77,10 +77,10 @@ def training_job(
     more: dict[str, object] = {"start": start_sha256} if start_sha256 else {}
     if work.stretches:  # the names of sources change nothing
         more["mixture"] = [(one.tokens, one.weight) for one in work.stretches]
-    identify = functools.partial(fingerprint, config, train, text, **more)
+    identity = identity_of(config, train, text, **more)
     manifest = Manifest(
         format_version=FORMAT,
-        fingerprint=identify(),
+        fingerprint=fingerprint(identity),
         model=config,
         train=TrainedWith.model_validate(train.model_dump()),
         parameters=parameter_count(config),
@@ -92,7 +92,7 @@ def training_job(
     return Job(
         work=work,
         manifest=manifest,
-        earlier=earlier_fingerprints(identify),
+        identity=identity,
         start=lambda: _first_model(config, train.seed, start),
         origin=f"the weights of {start}" if start else "scratch",
         open=functools.partial(_open_tokens, tokens, tokenizer_file, work),

@@ -25,8 +25,8 @@ from tokenmill.model.device import Compute
 from tokenmill.model.gpt import GPT
 from tokenmill.model.sequences import bits_per_byte, mean_loss, perplexity
 from tokenmill.training.agreement import check_gradients
-from tokenmill.training.async_checkpoint import AsyncCheckpointer
-from tokenmill.training.checkpoint import CheckpointStore
+from tokenmill.training.checkpoints.background import AsyncCheckpointer
+from tokenmill.training.checkpoints.store import CheckpointStore
 from tokenmill.training.compile import Compilation, RecordedStep
 from tokenmill.training.distributed import FlagSync, Group, whole_model
 from tokenmill.training.history import EpochRow, RunState, StepRow, ValidationRow

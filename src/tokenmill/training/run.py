@@ -19,10 +19,15 @@ from tokenmill.formats.records import write_rows
 from tokenmill.model.device import Compute, choose_compute, choose_device, configure_process
 from tokenmill.model.gpt import GPT, model_in_words
 from tokenmill.model.manifest import Manifest
-from tokenmill.training.async_checkpoint import AsyncCheckpointer
-from tokenmill.training.checkpoint import (
+from tokenmill.training.checkpoints.background import AsyncCheckpointer
+from tokenmill.training.checkpoints.find import (
+    best_checkpoint,
+    fill_from_previous,
+    find_checkpoint,
+)
+from tokenmill.training.checkpoints.mirror import Mirror, mirrored
+from tokenmill.training.checkpoints.store import (
     OPTIMIZER,
-    RESUMABLE_KEYS,
     Checkpoint,
     CheckpointStore,
     export_model,
@@ -31,20 +36,14 @@ from tokenmill.training.checkpoint import (
 from tokenmill.training.compile import Compilation, choose_compilation
 from tokenmill.training.distributed import Group, process_group
 from tokenmill.training.history import EpochRow, RunState, StepRow, train_metrics
+from tokenmill.training.identity import IDENTITY, RESUMABLE_KEYS, run_of_other_version
 from tokenmill.training.job import Job
 from tokenmill.training.launch import Interrupt
 from tokenmill.training.live import LiveFiles
 from tokenmill.training.loop import Setup, Training, train
 from tokenmill.training.memory import FittingMicroBatch
-from tokenmill.training.mirror import Mirror, mirrored
 from tokenmill.training.optimizer import Optimizer
 from tokenmill.training.params import RuntimeParams, TrainParams
-from tokenmill.training.resume import (
-    best_checkpoint,
-    earlier_checkpoint,
-    fill_from_previous,
-    find_checkpoint,
-)
 from tokenmill.training.schedule import Workload
 from tokenmill.words.units import counted
 
@@ -106,7 +105,7 @@ def run_job(
         files = LiveFiles(live if group.is_main else None)
         owned = contextlib.nullcontext()
         if group.is_main:
-            owned = own(store, job.work, runtime, output, display.say)
+            owned = own(store, job, runtime, output, display.say)
         with contextlib.closing(display), owned as mirror:
             # The others have waited for the main one, whose clock alone counts
             interrupt = Interrupt(max_minutes=runtime.max_minutes if group.is_main else None)
@@ -194,17 +193,18 @@ def refuse_other_run(job: Job, runtime: RuntimeParams, group: Group, *, precisio
 @contextlib.contextmanager
 def own(
     store: CheckpointStore,
-    work: Workload,
+    job: Job,
     runtime: RuntimeParams,
     output: Path,
     say: Callable[[str], None],
 ) -> Iterator[Mirror | None]:
     """Lock the checkpoints of a configuration for this process, and fetch what the mirror or the
     previous `output` has of them. Yield the mirror."""
-    choose = functools.partial(best_checkpoint, work=work)
+    choose = functools.partial(best_checkpoint, work=job.work)
     with store.lock(say), mirrored(store, runtime.checkpoint.mirror, choose, say) as mirror:
         if not store.steps():
             fill_from_previous(store, output, say)
+        write_json(store.folder / IDENTITY, job.identity)
         yield mirror
 
 
@@ -222,8 +222,8 @@ def open_training(
     work, runtime, group = job.work, setup.runtime, setup.group
     checkpoint = find_checkpoint(store, work, say=display.say) if group.is_main else None
     if not checkpoint:
-        if earlier := earlier_checkpoint(resume_root(), job.earlier):
-            display.say(earlier)
+        if other := run_of_other_version(resume_root(), job.identity):
+            display.say(other)
         display.say(f"starting from {job.origin}")
     if setup.compute.emulates_precision:
         display.say(

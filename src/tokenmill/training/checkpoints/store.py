@@ -7,6 +7,7 @@
                        written last
     micro_batch-0.json the micro-batch that the memory of this process of a group held, if it ever
                        ran out (memory.py)
+    identity.json      what decides the run's numbers (identity.py)
     lock, holder       which process trains this configuration
 
 A checkpoint appears by a rename, holds the hash of each of its files, and is read only if they
@@ -15,9 +16,7 @@ epochs and the last checkpoint to `models/gpt/`, so that another machine can con
 """
 
 import contextlib
-import hashlib
 import itertools
-import json
 import os
 import shutil
 from collections.abc import Callable, Iterator
@@ -45,11 +44,9 @@ from tokenmill.core.files import (
     write_json,
     write_text,
 )
-from tokenmill.core.params import Epochs
 from tokenmill.costs import TIMING
 from tokenmill.formats.records import adapter, read_record
 from tokenmill.formats.token_file import Sha256
-from tokenmill.model.config import ModelConfig
 from tokenmill.model.gpt import GPT
 from tokenmill.model.huggingface import hf_config, load_weights, read_weights, save_weights
 from tokenmill.model.manifest import (
@@ -61,71 +58,13 @@ from tokenmill.model.manifest import (
     Manifest,
 )
 from tokenmill.training.history import RunState
+from tokenmill.training.identity import Resumable
 from tokenmill.training.lora import load_adapter, save_adapter
-from tokenmill.training.params import TrainParams
-
-NUMERICS_VERSION = 13
-"""The version of what a step computes, raised by hand when a change of the code changes it.
-Checkpoints of other versions are not continued."""
-
-
-class ResumableSchedule(BaseModel):
-    """The part of `train.schedule` that a run may change."""
-
-    horizon_epochs: Epochs | None
-
-
-class Resumable(BaseModel):
-    """The parameters of `train` that a run may change and still continue from its checkpoints;
-    `find_checkpoint` decides from which one."""
-
-    epochs: Epochs
-    schedule: ResumableSchedule
-    validate_every_steps: int | None
-    early_stopping: int | None
-    target_loss: float | None
-
-
-RESUMABLE_KEYS: dict[str, Any] = dict.fromkeys(Resumable.model_fields, True) | {
-    "schedule": set(ResumableSchedule.model_fields)
-}
-"""The names of these parameters, in the form of pydantic's argument `include`."""
 
 OPTIMIZER = "optimizer.safetensors"
 STATE = "state.json"
 RESUME = "resume"
 """The folder of checkpoints in `models/gpt/`."""
-
-
-def fingerprint(
-    model: ModelConfig,
-    train: TrainParams,
-    text: dict[str, str],
-    *,
-    numerics: int = NUMERICS_VERSION,
-    **more: object,
-) -> str:
-    """Identify what a run computes by sixteen hexadecimal digits. Two runs have the same ones if
-    one can continue from the other's checkpoints.
-
-    The digits follow from the model, the parameters in `train` that a run may not change, the
-    hashes in `text` of the two splits, the version `numerics` of what a step computes, and `more`:
-    whatever else decides what the run computes.
-    """
-    parameters = train.model_dump(exclude=RESUMABLE_KEYS)
-    content = {
-        "numerics": numerics,
-        "model": model.model_dump(),
-        "train": parameters,
-        "tokens": text,
-    } | more
-    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]
-
-
-def earlier_fingerprints(identify: Callable[..., str]) -> list[str]:
-    """The fingerprints that the run of `identify(numerics=…)` had under each earlier
-    NUMERICS_VERSION, the newest first, if it had the parameters of today."""
-    return [identify(numerics=version) for version in reversed(range(NUMERICS_VERSION))]
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from tokenmill.model.device import is_out_of_memory
 from tokenmill.model.gpt import GPT, copy_model
-from tokenmill.training.checkpoint import CheckpointStore
+from tokenmill.training.checkpoints.store import CheckpointStore
 from tokenmill.training.history import RunState
 from tokenmill.training.params import CheckpointParams
 

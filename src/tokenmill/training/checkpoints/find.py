@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, cast
 
 from tokenmill.core.files import write_atomic, write_directory
-from tokenmill.core.paths import STEP_NAME, step_folders
+from tokenmill.core.paths import STEP_NAME
 from tokenmill.formats.records import parse_record
 from tokenmill.model.manifest import MANIFEST, Manifest
-from tokenmill.training.checkpoint import RESUME, Checkpoint, CheckpointStore
+from tokenmill.training.checkpoints.store import RESUME, Checkpoint, CheckpointStore
 from tokenmill.training.history import RunState
 from tokenmill.training.params import TrainParams
 from tokenmill.training.schedule import Workload, same_rates
@@ -138,19 +138,6 @@ def _exact_sentence(checkpoint: Checkpoint, newer: Checkpoint | None, work: Work
         f"continuing from step {checkpoint.step:,} of {work.steps:,}{why}: "
         f"{round(done, 2):,g} {epochs} done, {round(to_go, 2):,g} to go"
     )
-
-
-def earlier_checkpoint(root: Path, fingerprints: Iterable[str]) -> str:
-    """A sentence about the first run of these that has checkpoints in `root`. They are of an
-    earlier version of what a step computes, and are not continued. Empty if there is none."""
-    for name in fingerprints:
-        if steps := step_folders(root / name):
-            newest, folder = steps[-1]
-            return (
-                f"{folder} is step {newest:,} of this run by an earlier version of TokenMill, "
-                "whose steps computed other numbers; only a checkout of that version continues it"
-            )
-    return ""
 
 
 def fill_from_previous(store: CheckpointStore, output: Path, say: Say) -> None:

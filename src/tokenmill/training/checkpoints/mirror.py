@@ -37,7 +37,7 @@ from tokenmill.core.paths import STEP_NAME
 from tokenmill.costs import TIMING
 from tokenmill.formats.mounted import Mounted, open_place
 from tokenmill.model.manifest import ADAPTER_CONFIG, ADAPTER_FOLDER, CONFIG, MANIFEST, WEIGHTS
-from tokenmill.training.checkpoint import (
+from tokenmill.training.checkpoints.store import (
     STATE,
     Checkpoint,
     CheckpointStore,

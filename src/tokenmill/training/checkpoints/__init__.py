@@ -1,0 +1,1 @@
+"""Where a run continues from: its checkpoints, how they are written, found and mirrored."""
