@@ -83,13 +83,14 @@ def counted(count: int, noun: str, plural: str = "") -> str:
 
 
 def duration(seconds: float) -> str:
-    """Seconds in the unit that suits them: `0.25 s`, `48 s`, `12 min`, `3.2 h`, `15 years`."""
+    """Seconds in the unit that suits them: `0.25 s`, `48 s`, `1.7 min`, `12 min`, `3.2 h`,
+    `15 years`."""
     if 0 < seconds < 0.95:
         return f"{seconds:.2g} s"
     if seconds < 100:
         return f"{seconds:.0f} s"
-    if seconds < 6000:
-        return f"{seconds / 60:.0f} min"
+    if seconds < 5970:
+        return f"{seconds / 60:.2g} min"
     hours = seconds / 3600
     return f"{hours:.1f} h" if hours < 10_000 else f"{hours / (24 * 365):.3g} years"
 
