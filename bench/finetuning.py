@@ -41,7 +41,7 @@ from tokenmill.model.config import ModelConfig
 from tokenmill.model.device import choose_compute
 from tokenmill.model.gpt import GPT, build, parameter_count
 from tokenmill.model.huggingface import load_model, load_weights, save_weights
-from tokenmill.model.manifest import FORMAT, MANIFEST, Manifest, TrainedWith, read_manifest
+from tokenmill.model.manifest import FORMAT, MANIFEST, Manifest, TrainedWith, Tuned, read_manifest
 from tokenmill.model.ops import IGNORED
 from tokenmill.model.sequences import PackedTexts, mean_loss
 from tokenmill.stage import report_errors
@@ -248,7 +248,7 @@ def _tokenmill(
         train,
         rows,
         split,
-        lora=params.lora if method == "lora" else None,
+        tuned=Tuned(lora=params.lora if method == "lora" else None, data="chats", chats=len(rows)),
     )
     with tempfile.TemporaryDirectory() as name:
         output = Path(name, "model")

@@ -55,6 +55,7 @@ from tokenmill.model.manifest import (
     WEIGHTS,
     Manifest,
     TrainedWith,
+    Tuned,
     read_manifest,
 )
 from tokenmill.training import compile as compilation
@@ -98,6 +99,10 @@ def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 METHODS = get_args(Method)
+
+
+def tuned_by(lora: LoraParams | None) -> Tuned:
+    return Tuned(lora=lora, data="chats", chats=3)
 
 
 def tune(
@@ -430,7 +435,7 @@ def test_other_chats_bases_and_methods_are_other_runs(base: Path):
         val: ChatSplit = val,
         lora: LoraParams | None = None,
     ) -> str:
-        job = tuning_job(base / "model", manifest, train_params(), rows, val, lora=lora)
+        job = tuning_job(base / "model", manifest, train_params(), rows, val, tuned=tuned_by(lora))
         return job.manifest.fingerprint
 
     others = [
@@ -445,12 +450,12 @@ def test_other_chats_bases_and_methods_are_other_runs(base: Path):
     assert run_of() == others[0]
     mixed = start.model_copy(update={"mixture": {"a": 0.5}})
     train = train_params(epochs=3, seed=5)
-    job = tuning_job(base / "model", mixed, train, rows, val, lora=lora)
+    job = tuning_job(base / "model", mixed, train, rows, val, tuned=tuned_by(lora))
     own = job.manifest
     assert (own.epochs, own.mixture, own.start_sha256) == (3, None, start.weights[-1])
     assert own.train == TrainedWith.model_validate(train.model_dump())
     assert job.open(CPU, Group(), runtime_params()).val_bytes == 30
-    other = tuning_job(base / "model", start, train_params(seed=6), rows, val, lora=lora)
+    other = tuning_job(base / "model", start, train_params(seed=6), rows, val, tuned=tuned_by(lora))
     weights = [dict(each.start().state_dict()) for each in (job, job, other)]
     same = [all(torch.equal(weights[0][k], one[k]) for k in one) for one in weights]
     assert same == [True, True, False], "the seed says where LoRA starts"

@@ -28,10 +28,10 @@ from tokenmill.formats.chat import TURN_END, Document, chat_prompt, render_chat
 from tokenmill.formats.metrics import CleanReport
 from tokenmill.formats.records import read_record
 from tokenmill.formats.tokenizer import SPECIAL_TOKENS, TextTokenizer, read_tokenizer
-from tokenmill.model.config import Architecture, ModelConfig
+from tokenmill.model.config import Architecture, LoraParams, ModelConfig
 from tokenmill.model.gpt import GPT, build
 from tokenmill.model.huggingface import load_model, save_weights
-from tokenmill.model.manifest import read_config, read_manifest
+from tokenmill.model.manifest import Manifest, Tuned, read_config, read_manifest
 from tokenmill.runs.export import Record, export, files_of, is_export_of, record_of
 from tokenmill.runs.find import FoundModel
 
@@ -272,6 +272,23 @@ def test_card_tells_the_run_and_escapes_its_text(tmp_path: Path):
     assert "The capital of France is Paris." in card
     assert HOSTILE not in card
     assert "<script>" not in card
+
+
+@pytest.mark.parametrize("lora", [LoraParams(rank=3, alpha=5.5, targets=["up"]), None])
+def test_the_card_of_a_tuned_model_names_method_and_chats(tmp_path: Path, lora: LoraParams | None):
+    checkpoint = checkpoint_in(tmp_path, "gpt2", "char")
+    base = read_manifest(prepare(tmp_path / "run") / "models/gpt")
+    assert "tuned" not in base.model_dump(), "the manifest of a base says nothing of it"
+    tuned = Tuned(lora=lora, data="<chats>.jsonl", chats=1234)
+    manifest = base.model_copy(update={"tuned": tuned})
+    assert Manifest.model_validate(manifest.model_dump()) == manifest
+    export(checkpoint, Record(manifest, None, None), tmp_path / "out")
+    card = (tmp_path / "out/README.md").read_text().replace("\u202f", " ")
+    assert ("by LoRA (rank 3, alpha 5.5" in card, "in all weights" in card) == (
+        bool(lora),
+        not lora,
+    )
+    assert "on 1,234 chats of &lt;chats&gt;" in card.replace("\\", "")
 
 
 def test_a_card_without_record_claims_no_training(exported: tuple[FoundModel, Path]):

@@ -24,7 +24,7 @@ from tokenmill.formats.tokenizer import read_tokenizer
 from tokenmill.model.config import LoraParams
 from tokenmill.model.gpt import GPT
 from tokenmill.model.huggingface import load_model
-from tokenmill.model.manifest import MANIFEST, Manifest, TrainedWith, read_manifest
+from tokenmill.model.manifest import MANIFEST, Manifest, TrainedWith, Tuned, read_manifest
 from tokenmill.model.sequences import PackedTexts
 from tokenmill.temporary import temporary_folder
 from tokenmill.training.identity import fingerprint, identity_of
@@ -68,8 +68,12 @@ def finetuning_job(
     trained = checked(kept, TrainParams, source=models / MANIFEST, way_out=way_out(models))
     rows = with_base_text(chats["train"].layers, base, trained, tokens, params.base_fraction)
     train = params.as_training(trained, base.model, sequences=len(rows))
-    lora = params.lora if params.method == "lora" else None
-    return tuning_job(models, base, train, rows, chats["val"], lora=lora), chats
+    tuned = Tuned(
+        lora=params.lora if params.method == "lora" else None,
+        data=Path(str(params.data)).name,
+        chats=chats["train"].chats,
+    )
+    return tuning_job(models, base, train, rows, chats["val"], tuned=tuned), chats
 
 
 @contextlib.contextmanager
@@ -143,10 +147,11 @@ def tuning_job(
     rows: np.ndarray,
     val: ChatSplit,
     *,
-    lora: LoraParams | None,
+    tuned: Tuned,
 ) -> Job:
     """Prepare the training of the newest epoch in the folder `models`, whose manifest is `base`, on
-    the sequences `rows`, of all its weights or by LoRA."""
+    the sequences `rows`, of all its weights or by LoRA, as `tuned` says."""
+    lora = tuned.lora
     config, start_sha256 = base.model, base.weights[-1]
     newest = models / f"epoch-{base.epochs}"
     origin = str(newest)
@@ -168,6 +173,7 @@ def tuning_job(
             "epochs": train.epochs,
             "start_sha256": start_sha256,
             "mixture": None,
+            "tuned": tuned,
         }
     )
     tokens = len(rows) * config.context_length + 1

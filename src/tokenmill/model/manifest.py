@@ -15,7 +15,7 @@ from tokenmill.core.params import Epochs, Section, Weight
 from tokenmill.core.paths import damaged
 from tokenmill.formats.records import read_record
 from tokenmill.formats.token_file import Sha256
-from tokenmill.model.config import ModelConfig
+from tokenmill.model.config import LoraParams, ModelConfig
 
 MANIFEST = "manifest.json"
 # The files in the folder of one epoch
@@ -48,6 +48,17 @@ class TrainedWith(Section, extra="allow"):
         return self.target_loss is not None or self.early_stopping is not None
 
 
+class Tuned(Section):
+    """How a trained model learned to answer."""
+
+    lora: LoraParams | None
+    """The maps that learned, and how; None if all weights did."""
+    data: str
+    """The name of the file or folder of chats."""
+    chats: int
+    """The number of chats that it learned from."""
+
+
 class Manifest(Section):
     """The contents of manifest.json."""
 
@@ -69,6 +80,8 @@ class Manifest(Section):
     """The hash of the weights that training started from; None for random ones."""
     mixture: dict[str, Weight] | None = None
     """`data.mixture` of the training; None also for a model from before this parameter."""
+    tuned: Tuned | None = Field(default=None, exclude_if=lambda tuned: tuned is None)
+    """How it was fine-tuned; None if it was not, or not recorded."""
 
     def check_weights(self, folder: Path) -> str:
         """The SHA-256 of the weights in an epoch's folder. It must be the one that the manifest
