@@ -158,6 +158,8 @@ KILLED_AT_ITS_END = [(10, 1), (20, 2), (15, 4), (20, 5)]
         (KILLED_AT_ITS_END, {20: 5}),
         ([*KILLED_AT_ITS_END, (15, 7), (20, 8), (30, 9)], {20: 5, 30: 9}),
         ([(10, 1), (20, 2), (30, 3)], {20: 2, 30: 3}),
+        ([(10, 1), (20, 2), (20, 3), (20, 4), (30, 6), (30, 7)], {20: 4, 30: 7}),
+        ([(20, 2), (20, 3), (15, 5), (20, 6), (20, 7), (30, 8)], {20: 3, 30: 8}),
         ([(10, 1), (20, 2), (25, 3)], {20: 2, 30: None}),
     ],
 )
@@ -192,8 +194,12 @@ def test_an_interval_has_its_own_seconds_and_tokens(monkeypatch: pytest.MonkeyPa
     assert timing.interval(step=2, tokens=400) == 100
     assert timing.total.seconds == 5
     now = 16.0
-    assert timing.interval(step=2, tokens=400) == 0
-    assert (timing.total.seconds, timing.seconds) == (5, 6), "no token more, no interval"
+    assert timing.interval(step=2, tokens=400) == 100, "no token more: the rate is the last one"
+    assert (timing.total.seconds, timing.seconds) == (6, 6)
+    ended = Timing(None, step=2, logged=2, tokens=400, prices=FREE)
+    now = 17.0
+    assert ended.interval(step=2, tokens=400) == 0
+    assert (ended.total.seconds, ended.seconds) == (0, 1), "no token at all: no interval"
 
 
 def test_without_a_folder_times_are_counted_but_not_written(tmp_path: Path):

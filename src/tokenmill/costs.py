@@ -188,6 +188,7 @@ class Timing:
         if folder:
             write_text(folder / TIMING, _timing_table(rows))
         self._tokens = tokens
+        self._rate = 0.0
         self._rate_from = self._cost_from = time.perf_counter()
 
     @property
@@ -199,12 +200,14 @@ class Timing:
         """Close an interval at `step`, after `tokens` tokens since the run began. Return tokens per
         second.
 
-        Without a token more, as where a run that had ended is ended again, there is no interval.
+        Without a token more, as after a validation, the rate is that of the interval before. Before
+        the first token, as where a run that had ended is ended again, there is no interval.
         """
-        if tokens == self._tokens:
-            return 0.0
         now = time.perf_counter()
-        rate = (tokens - self._tokens) / (now - self._rate_from)
+        if tokens > self._tokens:
+            self._rate = (tokens - self._tokens) / (now - self._rate_from)
+        if not self._rate:
+            return 0.0
         cost = self._prices.cost_of(now - self._cost_from)
         self.total += cost
         self._rate_from = self._cost_from = now
@@ -217,9 +220,9 @@ class Timing:
             paid = sums["units"], sums["money"]
             currency = " ".join(self._prices.currency.split())  # a line break would end the row
             facts = self._after, currency, *self._flops
-            row = TimingRow(step, self.total.seconds, rate, *paid, *facts)
+            row = TimingRow(step, self.total.seconds, self._rate, *paid, *facts)
             append_text(self.path, _timing_line(row))
-        return rate
+        return self._rate
 
     @contextlib.contextmanager
     def excluded(self) -> Iterator[None]:
@@ -258,8 +261,9 @@ def read_timing(path: Path, *, steps: int | None = None) -> list[TimingRow]:
 
 
 def _until_ended(rows: list[TimingRow], steps: int) -> list[TimingRow]:
-    """The rows that were there when a run of so many steps had ended. It may reach its last step
-    twice, as after a kill, but not on the way of a longer run."""
+    """The rows that were there when a run of so many steps had ended. It may reach its last step,
+    which may have several rows, twice, as after a kill, but not on the way of a longer run."""
+    rows = [list(same)[-1] for _, same in itertools.groupby(rows, lambda row: row.step)]
     end = 0
     for number, row in enumerate(rows, start=1):
         if end and row.step > steps:
@@ -302,7 +306,7 @@ def publish_times(folder: Path, timing: Sequence[TimingRow], costs: Sequence[Cos
 def epoch_costs(timing: Sequence[TimingRow], ends: Sequence[int]) -> list[CostRow]:
     """The cost of every epoch that `timing` covers from its first to its last step.
 
-    Repeated steps are included. The validation after an epoch counts with the next one.
+    Repeated steps are included, and so is the validation after the epoch.
 
     Args:
         timing: the sums of a run. It may go on behind the last epoch.

@@ -31,7 +31,7 @@ from tokenmill.core.errors import UserError
 from tokenmill.model.config import Architecture
 from tokenmill.training import launch
 from tokenmill.training.compile import missing_compiler
-from tokenmill.training.distributed import STEP_TIMEOUT, process_group
+from tokenmill.training.distributed import STEP_TIMEOUT, Group, process_group
 
 pytestmark = pytest.mark.skipif(os.name == "nt", reason="forks")
 
@@ -92,6 +92,12 @@ def test_a_sharded_model_gives_the_numbers_of_a_whole_one(
     assert [one.wait(), *wait(last)] == [0, 0, 0], last[0].said + last[1].said
     assert "continuing from step 14 of 21" in last[0].said
     assert_same_to_rounding(tmp_path / "run", tmp_path / "one")
+
+
+def test_process_0_measures_for_a_sharded_model(monkeypatch: pytest.MonkeyPatch):
+    """Else GPUs of two kinds might round to both sides of a target loss."""
+    monkeypatch.setattr(Group, "broadcast", lambda _, value: value - 1.0)
+    assert Group(rank=1, size=2, shards=True).average(3.0, weight=7) == 2.0
 
 
 def test_measuring_the_average_changes_no_sharded_step(

@@ -9,9 +9,12 @@ import numpy as np
 import pytest
 import torch
 
+from tests.training.tiny import CONTEXT, model_config, train_params
 from tokenmill.core.errors import UserError
 from tokenmill.training.compile import WARM_UP_STEPS, RecordedStep
-from tokenmill.training.step import Batch, StepResult
+from tokenmill.training.loop import step_function
+from tokenmill.training.schedule import Workload
+from tokenmill.training.step import Batch, StepResult, batch_at
 
 CPU = torch.device("cpu")
 
@@ -112,6 +115,16 @@ def test_a_short_step_is_an_ordinary_one(graphs: list[Graph]):
         assert step(short) is result
     assert seen == [short] * (WARM_UP_STEPS + 2)
     assert not graphs
+
+
+def test_steps_of_a_short_text_are_recorded():
+    """Its epoch is one step, which sees fewer sequences than fit."""
+    work = Workload(model_config(), train_params(batch_size=9), tokens=5 * CONTEXT + 1)
+    run = mock.Mock(work=work)
+    run.setup.compute.device = CPU
+    step = step_function(run)
+    assert isinstance(step, RecordedStep)
+    assert len(step._index) == len(batch_at(work, 0).index) == 5
 
 
 def test_what_no_graph_holds_is_done_before_each_step(graphs: list[Graph]):

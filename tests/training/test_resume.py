@@ -99,12 +99,15 @@ def test_epochs_of_a_decay_are_those_of_its_run(
     assert said.endswith(words)
 
 
-def test_cosine_continues_inexactly_and_says_so(tmp_path: Path):
-    four = params(4, type="cosine")
-    six = params(6, type="cosine")
-    step, said = find(store_of(tmp_path / "run", four, 30, 40), six)
+@pytest.mark.parametrize(("kind", "others"), [("cosine", "power or wsd,"), ("wsd", "or power,")])
+def test_more_epochs_may_continue_inexactly(tmp_path: Path, kind: str, others: str):
+    """Of wsd, where the checkpoint before the decay is gone. No advice is what the run does."""
+    four = params(4, type=kind)
+    six = params(6, type=kind)
+    step, said = find(store_of(tmp_path / "run", four, 38, 40), six)
     assert step == 40
     assert "the result differs from a run in one go" in said
+    assert f"train.schedule.type constant{'' if kind == 'wsd' else ','} {others}" in said
     assert "train.schedule.horizon_epochs" in said
 
 

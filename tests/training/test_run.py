@@ -207,12 +207,12 @@ def test_tokens_that_changed_on_another_machine_end_the_run(tmp_path: Path):
     file = tmp_path / "train.bin"
     file.write_bytes(b"right")
     training = mock.Mock()
-    training.data.mapped = Unchanged(file)
-    training.group.all_reduce_min.return_value = 0
-    training.group.end.side_effect = UserError
+    training.setup.data.mapped = Unchanged(file)
+    training.setup.group.all_reduce_min.return_value = 0
+    training.setup.group.end.side_effect = UserError
     with pytest.raises(UserError):
         loop.check_tokens(training)
-    training.group.all_reduce_min.assert_called_once_with(True)
+    training.setup.group.all_reduce_min.assert_called_once_with(True)
 
 
 @pytest.mark.parametrize(

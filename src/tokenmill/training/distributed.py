@@ -107,9 +107,10 @@ class Group:
         return index if self.shards else np.array_split(index, self.size)[self.rank]
 
     def average(self, value: float, *, weight: int) -> float:
-        """The mean over all processes of what each measured on its part, weighted by `weight`."""
+        """The mean over all processes of what each measured on its part, weighted by `weight`. With
+        FSDP all measured the same, and process 0's value counts: other GPUs may round otherwise."""
         if self.size == 1 or self.shards:
-            return value
+            return self.broadcast(value)
         sums = torch.tensor([value * weight, weight], dtype=torch.float64)
         dist.all_reduce(sums, group=self.control)
         return (sums[0] / sums[1]).item()

@@ -56,9 +56,10 @@ class Setup:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Training(Setup):
+class Training:
     """Everything that a training has opened, and its state."""
 
+    setup: Setup
     work: Workload
     model: GPT
     """The model that holds the weights."""
@@ -86,10 +87,10 @@ def train(run: Training, interrupt: Interrupt) -> None:
     work = run.work
     state = run.state
     first, end = state.step, ends_early(run) or work.steps
-    every_steps = run.runtime.checkpoint.every_steps
+    every_steps = run.setup.runtime.checkpoint.every_steps
     step_on = step_function(run)
     timing = timing_of(run)
-    flags = FlagSync(run.group)
+    flags = FlagSync(run.setup.group)
     run.model.train()
     with interrupt, run.saver.active():
         if first < end:
@@ -104,7 +105,7 @@ def train(run: Training, interrupt: Interrupt) -> None:
             run.unread.append((step_on(batch), batch))
             done = step + 1
             if step == first:
-                settle(run.compute.device)
+                settle(run.setup.compute.device)
                 run.display.began(done)
                 run.live.began(done, seconds=timing.seconds)
             ends_epoch = done % work.steps_per_epoch == 0
@@ -115,8 +116,11 @@ def train(run: Training, interrupt: Interrupt) -> None:
                 stop, save = flags.all_reduce(stop=bool(reason), save=run.saver.is_late(done))
                 ended = validate_if_due(run, done)
                 kept = ended or done == work.pre_decay_step
-                if stop or save or ends_epoch or kept or divides(every_steps, done):
+                saves = stop or save or ends_epoch or kept or divides(every_steps, done)
+                if saves:
                     save_checkpoint(run)
+            if saves:
+                timing.interval(step=state.step, tokens=state.tokens)
             if stop:
                 end_stopped(run, timing, reason)
             if ended:
@@ -130,15 +134,15 @@ def train(run: Training, interrupt: Interrupt) -> None:
 def timing_of(run: Training) -> Timing:
     """The table of the run's times, which the main process writes. Its clock starts now."""
     state, work = run.state, run.work
-    peak = peak_flops(run.compute.device)
+    peak = peak_flops(run.setup.compute.device)
     return Timing(
-        run.store.folder if run.group.is_main else None,
+        run.store.folder if run.setup.group.is_main else None,
         step=state.step,
         logged=state.steps[-1].step if state.steps else 0,
         tokens=state.tokens,
-        prices=run.runtime.cost,
+        prices=run.setup.runtime.cost,
         step_flops=step_flops(work) * work.full_steps / work.steps,
-        peak_flops=peak and peak * run.group.size,
+        peak_flops=peak and peak * run.setup.group.size,
     )
 
 
@@ -148,15 +152,15 @@ def check_compiled(run: Training) -> None:
     Dropout draws otherwise in compiled code, and a sharded model is not there as a whole: neither
     is checked.
     """
-    if not run.compilation.on or run.group.shards or run.work.config.dropout:
+    if not run.setup.compilation.on or run.setup.group.shards or run.work.config.dropout:
         return
     check_gradients(
         run.model,
         run.forward,
-        run.data.train,
+        run.setup.data.train,
         batch_at(run.work, run.state.step).index,
         micro_batch=run.micro_batch,
-        compute=run.compute,
+        compute=run.setup.compute,
     )
 
 
@@ -167,16 +171,16 @@ def step_function(run: Training) -> Callable[[Batch], StepResult]:
         train_step,
         run.forward,
         run.optimizer,
-        run.data.train,
+        run.setup.data.train,
         micro_batch=run.micro_batch,
-        compute=run.compute,
+        compute=run.setup.compute,
     )
-    if not run.compilation.recorded:
+    if not run.setup.compilation.recorded:
         return step_on
     return RecordedStep(
         step_on,
-        sequences=run.work.sequences_per_step,
-        device=run.compute.device,
+        sequences=run.work.largest_step,
+        device=run.setup.compute.device,
         before=run.optimizer.wait,
         before_recording=run.saver.wait,
     )
@@ -214,7 +218,7 @@ def read_losses(run: Training) -> None:
             end_diverged(run, state.step, loss=loss, norm=norm)
         state.step += 1
         state.tokens += len(batch.index) * run.work.config.context_length
-        weight = run.data.train.weight(batch.index)
+        weight = run.setup.data.train.weight(batch.index)
         state.epoch_loss.add(loss, weight)
         state.interval_loss.add(loss, weight)
         state.gradient_norm = norm
@@ -252,7 +256,7 @@ def validate(run: Training) -> tuple[float, float]:
     Raises:
         UserError: it is not finite, because the last update broke the weights.
     """
-    data, group = run.data, run.group
+    data, group = run.setup.data, run.setup.group
     everything = np.arange(data.val.count)
     index = group.part_of(everything)
     loss = 0.0
@@ -263,7 +267,7 @@ def validate(run: Training) -> tuple[float, float]:
                 data.val,
                 index,
                 micro_batch=run.micro_batch.sequences,
-                compute=run.compute,
+                compute=run.setup.compute,
                 shrink=group.size == 1,
             )
     loss = group.average(loss, weight=data.val.weight(index))
@@ -329,7 +333,7 @@ def add_epoch(run: Training, loss: float, bits: float) -> None:
     )
     with run.optimizer.averaged():
         model = whole_model(run.model)
-        if run.group.is_main:
+        if run.setup.group.is_main:
             state.add_epoch(run.store.save_epoch(row.epoch, model))
     state.epochs.append(row)
     run.display.epoch(row.epoch, train_loss=row.train_loss, val_loss=loss, bits_per_byte=bits)
@@ -347,11 +351,13 @@ def ends_early(run: Training) -> int | None:
         )
     elif stop and train.early_stopping:
         best = min(state.epochs, key=lambda row: row.val_loss)
+        lowest = min(state.validated(), key=lambda row: row.val_loss)
+        within = f"; at epoch {lowest.epoch:.2f} it was {lowest.val_loss:.3f}"
         run.display.say(
             f"training ends early, after {counted(len(state.epochs), 'epoch')}: "
             f"{counted(train.early_stopping, 'validation')} without a lower loss "
-            "(train.early_stopping); "
-            f"epoch {best.epoch} has the lowest, {best.val_loss:.3f}"
+            f"(train.early_stopping); of the epochs, epoch {best.epoch} has the lowest, "
+            f"{best.val_loss:.3f}{within if lowest.val_loss < best.val_loss else ''}"
         )
     return stop
 
@@ -379,20 +385,20 @@ def save_checkpoint(run: Training) -> None:
     with run.saver.timed():
         model = whole_model(run.model)
         optimizer = run.optimizer.state()
-        if run.group.is_main and is_finite(model):
-            copied = run.saver.save(run.state, model, optimizer, owned=run.group.shards)
+        if run.setup.group.is_main and is_finite(model):
+            copied = run.saver.save(run.state, model, optimizer, owned=run.setup.group.shards)
             run.optimizer.update_after(copied)
 
 
 def check_tokens(run: Training) -> None:
     """End the run, without the steps since the last checkpoint, if the file that its tokens are
     read from has changed, on any machine. Each process answers, also one with them in memory."""
-    file = run.data.mapped
+    file = run.setup.data.mapped
     changed = file is not None and not file.holds
-    if not run.group.all_reduce_min(not changed):
+    if not run.setup.group.all_reduce_min(not changed):
         run.saver.wait()
         which = file.path if file and changed else "the file of another process's tokens"
-        run.group.end(
+        run.setup.group.end(
             f"{which} changed while it was read; the steps since the last checkpoint are not "
             "saved. `dvc repro` unpacks the tokens again and continues from there."
         )
@@ -410,7 +416,7 @@ def end_stopped(run: Training, timing: Timing, reason: str | None) -> NoReturn:
     run.saver.wait()
     timing.interval(step=run.state.step, tokens=run.state.tokens)
     command = "`dvc repro`" if main_root() == Path() else "the same `dvc exp run`"
-    run.group.end(
+    run.setup.group.end(
         f"{reason or 'another process was stopped'} after step {run.state.step:,} of "
         f"{run.work.steps:,}; everything up to there is saved, and {command} continues from it."
     )
@@ -419,9 +425,9 @@ def end_stopped(run: Training, timing: Timing, reason: str | None) -> NoReturn:
 def end_broken(run: Training, loss: float) -> NoReturn:
     """End a run whose weights the last update broke. They are not saved."""
     run.saver.wait()
-    step, lower = run.state.step, to_lower(run.work, run.compute.precision)
+    step, lower = run.state.step, to_lower(run.work, run.setup.compute.precision)
     run.live.diverged(f"after step {step:,}; lower {lower}")
-    run.group.end(
+    run.setup.group.end(
         f"training diverged: after step {step:,} the validation loss is {loss}. Lower {lower}."
     )
 
@@ -430,7 +436,7 @@ def end_diverged(run: Training, step: int, *, loss: float, norm: float) -> NoRet
     """End a run whose loss or gradient norm is not finite in `step`, counted from 0, of which no
     update was made. What was before it is saved."""
     run.saver.wait()
-    group, store, done = run.group, run.store, run.state.step
+    group, store, done = run.setup.group, run.store, run.state.step
     is_new = 0 < done == step and not store.checkpoint_folder(done).exists()
     if group.broadcast(is_new):
         save_checkpoint(run)
@@ -438,7 +444,7 @@ def end_diverged(run: Training, step: int, *, loss: float, norm: float) -> NoRet
     good = store.newest_upto(step)
     saved = f"the last good checkpoint is {good}" if good else "there was no checkpoint yet"
     work, per_epoch = run.work, run.work.steps_per_epoch
-    lower = to_lower(work, run.compute.precision)
+    lower = to_lower(work, run.setup.compute.precision)
     epoch, position = divmod(step, per_epoch)
     first = work.sampler.indices_at(step)[:SEQUENCES_IN_MESSAGE]
     sequences = f"{work.sampler.named} {', '.join(map(str, first))}, …"

@@ -237,7 +237,7 @@ def open_training(
     model, forward, optimizer, state = load_training(job, setup, checkpoint, micro_batch)
     live.start(state, work, fingerprint=store.folder.name, plan=plan, cost=runtime.cost)
     return Training(
-        **vars(setup),
+        setup=setup,
         work=work,
         model=model,
         forward=forward,

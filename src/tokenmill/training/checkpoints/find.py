@@ -50,11 +50,12 @@ def find_checkpoint(store: CheckpointStore, work: Workload, *, say: Say) -> Chec
     differs = "earlier steps followed another one"
     if before != now:
         differs = f"the steps before followed one over {before:,}"
+    kinds = "constant or power" if train.schedule.type == "wsd" else "constant, power or wsd"
     say(
         f"continuing from step {newest.step:,} of {work.steps:,} with the learning rates of a "
         f"{train.schedule.type} schedule over {now:,} epochs; {differs}, so the result differs "
-        "from a run in one go. For an exact continuation use train.schedule.type constant, power "
-        "or wsd, or fix train.schedule.horizon_epochs"
+        f"from a run in one go. For an exact continuation use train.schedule.type {kinds}, or fix "
+        "train.schedule.horizon_epochs"
     )
     return newest
 
