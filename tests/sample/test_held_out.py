@@ -4,6 +4,7 @@ are true."""
 from pathlib import Path
 
 import pytest
+import yaml
 
 from tests.sample.corpus import ALL, COUNT, as_asked, plain
 from tokenmill.evaluation.prompts import PromptParams, read_prompts
@@ -11,7 +12,8 @@ from tokenmill.sample import generator
 from tokenmill.sample.generator import VALIDATION_EVERY, Conversation, conversations, held_out
 from tokenmill.sample.subjects import is_held_out, questions
 
-PROMPTS = read_prompts(Path(generator.__file__).parent / "prompts.yaml")
+PROMPTS_FILE = Path(generator.__file__).parent / "prompts.yaml"
+PROMPTS = read_prompts(PROMPTS_FILE)
 VALIDATION = list(held_out(seed=0, count=COUNT // VALIDATION_EVERY))
 COMBINING = [kind for kind in ALL if kind.held_out]
 
@@ -39,6 +41,11 @@ def withheld() -> set[str]:
         for text in kind.phrasings[1:]
     }
     return combined | set(filter(is_held_out, others))
+
+
+def test_a_script_with_pyyaml_reads_the_same_prompts():
+    content = yaml.safe_load(PROMPTS_FILE.read_text(encoding="utf-8"))
+    assert [PromptParams(**one) for one in content["prompts"]] == PROMPTS
 
 
 def test_no_held_out_question_is_in_the_training_text(asked: set[str]) -> None:
