@@ -61,15 +61,19 @@ def printed(capsys: pytest.CaptureFixture[str]) -> Callable[..., Any]:
 
 def test_plan(printed: Callable[..., Any], here: Path) -> None:
     shutil.copy(ROOT / "params.yaml", here)
-    plan = printed("plan", "--preset", "phase3", "--hardware", "A100")
+    timed = ["--hardware", "A100", "--step-seconds", "0.1"]
+    plan = printed("plan", "--preset", "phase3", *timed)
     assert plan["mixture"] == []
     write_tokens(here / "data/tokens", sequences=100, sources=("a", "b"))
-    mixed = printed("plan", "-S", "data.mixture={a: 2}", "--hardware", "A100")
+    mixed = printed("plan", "-S", "data.mixture={a: 2}", *timed)
     assert set(fields(mixed)) == stated("plan")
     assert [(one["source"], one["tokens"]) for one in mixed["mixture"]] == [("a", 402), (None, 401)]
     assert set(fields(plan)) == {name for name in stated("plan") if "mixture" not in name}
     assert plan["parameters"] == 134_601_216
     assert [row["name"] for row in plan["rows"]] == ["A100"]
+    assert plan["reached"]["step_seconds"] == 0.1
+    assert plan["reached"]["shares"] == [{"name": "A100", "share": pytest.approx(0.75, abs=0.005)}]
+    assert printed("plan", "--preset", "phase3", "--hardware", "A100")["reached"] is None
 
 
 def test_compare(

@@ -11,7 +11,7 @@ from tokenmill.planning.presets import PRESETS, read_preset
 from tokenmill.words.units import counted, duration, money, si, size
 
 if TYPE_CHECKING:
-    from tokenmill.planning.plan import Plan, PlanRow
+    from tokenmill.planning.plan import Plan, PlanRow, Reached
     from tokenmill.training.size import Memory
 
 EXAMPLES = """\
@@ -101,8 +101,10 @@ def run(options: argparse.Namespace) -> None:
         utilisation=utilisation,
         price_per_hour=options.price_per_hour,
     )
+    seconds = options.step_seconds
+    reached = plan.reached(seconds, devices=options.devices) if seconds else None
     if options.json:
-        print_record(_record(plan, utilisation))
+        print_record(_record(plan, utilisation, reached))
         return
     _print_facts(plan)
     print()
@@ -118,14 +120,15 @@ def run(options: argparse.Namespace) -> None:
         )
     if plan.source:
         console().print(plan.source)
-    if options.step_seconds is not None:
+    if reached:
         print()
-        console().print(_share_of_peak(plan, options.step_seconds, devices=options.devices))
+        console().print(_in_words(reached))
 
 
-def _record(plan: "Plan", utilisation: float) -> dict[str, Any]:
+def _record(plan: "Plan", utilisation: float, reached: "Reached | None") -> dict[str, Any]:
     """The plan for programs."""
     work = plan.work
+    shares = reached and [{"name": name, "share": one} for name, one in reached.shares.items()]
     rows = [
         {
             "name": row.name,
@@ -154,6 +157,7 @@ def _record(plan: "Plan", utilisation: float) -> dict[str, Any]:
         "rows": rows,
         "utilisation": utilisation,
         "currency": plan.currency,
+        "reached": reached and asdict(reached) | {"shares": shares},
     }
 
 
@@ -258,9 +262,8 @@ def _fits(row: "PlanRow") -> str:
     return f"fits {counted(row.sequences, 'sequence')} at a time" if row.sequences else "too small"
 
 
-def _share_of_peak(plan: "Plan", seconds: float, *, devices: int) -> str:
-    rate = plan.work.tokens_per_step * plan.flops_per_token / seconds / devices
-    shares = [f"{rate / gpu.flops:.0%} of {gpu.name}" for gpu in plan.gpus]
-    reached = ", ".join([f"{rate / 1e12:.3g}e12 operations a second", *shares])
-    total = duration(seconds * plan.work.full_steps)
-    return f"a step in {seconds:g} s: {reached}; {total} in all"
+def _in_words(reached: "Reached") -> str:
+    shares = [f"{share:.0%} of {name}" for name, share in reached.shares.items()]
+    speed = f"{reached.flops_per_second / 1e12:.3g}e12 operations a second"
+    total = duration(reached.total_seconds)
+    return f"a step in {reached.step_seconds:g} s: {', '.join([speed, *shares])}; {total} in all"

@@ -150,6 +150,19 @@ class PlanRow:
 
 
 @dataclass(frozen=True)
+class Reached:
+    """What a step of a given time means."""
+
+    step_seconds: float
+    flops_per_second: float
+    """Floating-point operations of one device."""
+    shares: dict[str, float]
+    """The share of its peak that this is of each GPU, by its name."""
+    total_seconds: float
+    """Seconds of the whole training."""
+
+
+@dataclass(frozen=True)
 class Plan:
     """A training and what it takes."""
 
@@ -178,6 +191,13 @@ class Plan:
         """Operations of the optimizer's update, as a share of those of the passes."""
         update = optimizer_flops(self.work.config, self.work.train.optimizer)
         return update / (self.work.tokens_per_step * self.flops_per_token)
+
+    def reached(self, step_seconds: float, *, devices: int) -> Reached:
+        """What it means that a step takes so many seconds on so many devices."""
+        work = self.work
+        rate = work.tokens_per_step * self.flops_per_token / step_seconds / devices
+        shares = {gpu.name: rate / gpu.flops for gpu in self.gpus}
+        return Reached(step_seconds, rate, shares, step_seconds * work.full_steps)
 
 
 def plan_training(
