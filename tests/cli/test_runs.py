@@ -31,6 +31,7 @@ from tokenmill.cli.runs import (
     FINETUNED_METRICS,
     SHOWN_METRICS,
     TRAINED,
+    VALIDATION,
     find_runs,
     names_of_runs,
     of_own_model,
@@ -106,12 +107,45 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Project:
 
 
 def test_runs_of_different_texts_are_not_ranked_together():
-    table = pd.DataFrame(
-        [("a", "x", 2.0), ("b", "y", 0.5), ("c", "x", 1.0), ("d", "y", None), ("e", "x", None)],
-        columns=["run", "text", "val_loss"],
-    )
-    assert list(ranked(table, "val_loss", ascending=True)["run"]) == ["c", "a", "e", "b", "d"]
-    assert list(ranked(table, "val_loss", ascending=False)["run"]) == ["a", "c", "e", "b", "d"]
+    rows = [("a", "x", 2.0), ("b", "y", 0.5), ("c", "x", 1.0), ("d", "y", None), ("e", "x", None)]
+    table = pd.DataFrame(rows, columns=["run", "text", "seconds"])
+    assert list(ranked(table, "seconds", ascending=True)["run"]) == ["c", "a", "e", "b", "d"]
+    assert list(ranked(table, "seconds", ascending=False)["run"]) == ["a", "c", "e", "b", "d"]
+
+
+def test_losses_are_ranked_by_validation_text_and_tokenizer():
+    rows = [
+        ("a", "s", "v", "t", 2.0),
+        ("b", "s", "other", "t", 0.5),
+        ("c", "s", "v", "other", 1.0),
+        ("d", "moved", "v", "t", 1.5),
+    ]
+    names = ["run", "text", "validation_text", "tokenizer", "val_loss"]
+    table = pd.DataFrame(rows, columns=names).assign(bits_per_byte=lambda found: found["val_loss"])
+    assert list(ranked(table, "bits_per_byte", ascending=True)["run"]) == list("cdab")
+    assert list(ranked(table, "val_loss", ascending=True)["run"]) == list("dacb")
+
+
+@pytest.mark.parametrize(
+    ("changed", "hashes", "is_same"),
+    [
+        ({"model.n_layer": 2.0, "data.raw": "moved"}, {}, True),
+        ({"train.validation_bytes": "None"}, {}, False),
+        ({"tokenize.val_fraction": 0.1}, {}, False),
+        ({}, {"clean": "filtered"}, False),
+    ],
+)
+def test_the_validation_text_is_told_by_what_decides_it(
+    changed: dict[str, Any], hashes: dict[str, str], is_same: bool, tmp_path: Path
+):
+    entry = {"rev": "workspace", "train.epochs": 2.0, "train.target_loss": "None"}
+    entry |= {"data.raw": "texts", "train.validation_bytes": 1e5, "tokenize.val_fraction": 0.05}
+    write_lock(tmp_path)
+    first = of_own_model(entry, tmp_path)[VALIDATION]
+    if hashes:
+        lock = tmp_path / "dvc.lock"
+        lock.write_text(re.sub("md5: text\n", f"md5: {hashes['clean']}\n", lock.read_text()))
+    assert (of_own_model(entry | changed, tmp_path)[VALIDATION] == first) is is_same
 
 
 def test_costs_of_different_currencies_are_not_ranked_together():

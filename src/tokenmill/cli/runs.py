@@ -7,7 +7,9 @@ found by the model in DVC's cache; a run that was trained elsewhere, or in part,
 
 import argparse
 import contextlib
+import hashlib
 import io
+import json
 import logging
 import queue
 import re
@@ -32,6 +34,8 @@ if TYPE_CHECKING:
     import pandas as pd
     import pygit2
     from dvc.repo import Repo
+
+    from tokenmill.dvc_lock import Lock
 
 TRAINED = {
     "epochs": "epoch",
@@ -63,7 +67,13 @@ FINETUNED_METRICS = {
 }
 """More columns, of a fine-tuned model: its losses on held-out chats and on the base's text."""
 
-COLUMNS = ["run", "rev", "created", "state", "changed", "text", *SHOWN_METRICS, *FINETUNED_METRICS]
+VALIDATION = "validation text"
+"""The name of its hash among what DVC shows of a run."""
+
+TEXTS = ["text", "validation_text", "tokenizer"]
+"""The columns that say which runs can be compared."""
+
+COLUMNS = ["run", "rev", "created", "state", "changed", *TEXTS, *SHOWN_METRICS, *FINETUNED_METRICS]
 COLUMNS += ["seconds", "units", "money", "currency", "tokens_per_second"]
 
 FINGERPRINT = re.compile(r"\w[\w-]*")
@@ -82,6 +92,14 @@ SORT = {
 """The names by which rows can be sorted, each with its column."""
 
 BEST_IS_MOST = ("right", "speed")
+
+AGREE = {
+    "val_loss": ("tokenizer", "validation_text"),
+    "bits_per_byte": ("validation_text",),
+    "money": ("currency", "text"),
+}
+"""The columns in which runs must agree so that their numbers have an order, the last of them the
+first to look at; for other numbers, `text`."""
 
 NAME_WIDTH = 40
 """The most columns that a name takes on a terminal. A pipe gets it whole."""
@@ -140,13 +158,13 @@ def run(options: argparse.Namespace) -> None:
         print_record({"runs": known.to_dict("records")})
         return
     _print(runs)
-    if column and runs.loc[:, "text"].nunique() > 1:
+    several = [name for name in AGREE.get(column, ("text",)) if runs.loc[:, name].nunique() > 1]
+    if column and several:
+        names = " and ".join(name.replace("_", " ") for name in reversed(several))
         console().print(
-            "runs of one text stand together, the workspace's first; "
-            "numbers of different texts have no order"
+            f"runs of one {names} stand together, the workspace's first;\n"
+            "numbers of different ones have no order"
         )
-    if column == "money" and runs.loc[:, "currency"].nunique() > 1:
-        console().print("costs of one currency stand together; those of several have no order")
     lacking = runs.loc[runs["val_loss"].notna() & runs["bits_per_byte"].isna(), "run"]
     if len(lacking):
         console().print(f"not evaluated yet, which `dvc repro` does there: {', '.join(lacking)}")
@@ -160,12 +178,12 @@ def run(options: argparse.Namespace) -> None:
 
 
 def ranked(runs: "pd.DataFrame", column: str, *, ascending: bool) -> "pd.DataFrame":
-    """The runs sorted by a column, those of one text together: the numbers of different texts have
-    no order. First comes the text of the first row, which is the workspace's, then the others in
-    the order of their best runs. Of one text the same holds for money of one currency."""
+    """The runs sorted by a column, those whose numbers have an order together. First come those
+    that agree with the first row, which is the workspace's, then the others in the order of their
+    best runs."""
     own = runs.head(1)
     runs = runs.sort_values(column, ascending=ascending, kind="stable")
-    for name in ("currency", "text") if column == "money" else ("text",):
+    for name in AGREE.get(column, ("text",)):
         runs = _together(runs, name, first=[*own[name].dropna()])
     return runs
 
@@ -291,8 +309,22 @@ def of_own_model(entry: dict[str, Any], root: Path) -> dict[str, Any]:
     for method in re.findall(r"\w+", str(entry.get("finetune.methods", ""))):
         is_of_method = lock.is_finetuned(method, root, rev)
         left_out |= set() if is_of_method else set(FINETUNED_METRICS.values())
-    model = paths.MODEL.as_posix()
-    return _without(entry, left_out) | {model: lock.outputs.get(model)}
+    own = (paths.MODEL.as_posix(), paths.TOKENIZER.parent.as_posix())
+    hashes = {name: lock.outputs.get(name) for name in own}
+    return _without(entry, left_out) | hashes | {VALIDATION: _validation(entry, lock)}
+
+
+def _validation(entry: Mapping[str, Any], lock: "Lock") -> str:
+    """A hash of what decides on which text losses are measured: the clean text, and the parameters
+    that choose from it. Text that nothing records is told by its place."""
+    clean = lock.outputs.get(paths.CLEAN.as_posix()) or entry.get("data.raw")
+    chosen = {
+        name: value
+        for name, value in entry.items()
+        if name.startswith("tokenize.") or name == "train.validation_bytes"
+    }
+    said = json.dumps([clean, chosen], sort_keys=True)
+    return hashlib.md5(said.encode(), usedforsecurity=False).hexdigest()[:12]
 
 
 def _shown(value: Any) -> float | str:
@@ -370,7 +402,12 @@ def _row(
     is_trained = row["val_loss"] is not None and not state  # until it ends, of the run before
     if not is_trained:
         row = dict.fromkeys(SHOWN_METRICS)
-    elif entry.get("finetune.methods"):
+    else:
+        row |= {
+            "validation_text": entry.get(VALIDATION),
+            "tokenizer": entry.get(paths.TOKENIZER.parent.as_posix()),
+        }
+    if is_trained and entry.get("finetune.methods"):
         row |= {name: _metric(entry, metric) for name, metric in FINETUNED_METRICS.items()}
     counts = {name: _whole(row[name]) for name in COUNTS}
     named = {
