@@ -36,6 +36,20 @@ def test_a_record_comes_back_in_its_form(tmp_path: Path):
     assert read_record(tmp_path / "a.json", Shape, way_out=ANEW) == Shape(epochs=2, name="é")
 
 
+class Strict(Shape, extra="forbid"):
+    pass
+
+
+@pytest.mark.parametrize(
+    ("content", "field"), [(b'{"epochs": 1}', "name"), (b'{"epochs": 1, "name": "", "b": 2}', "b")]
+)
+def test_a_field_too_few_or_many_may_be_of_another_version(content: bytes, field: str):
+    """Only what has every field, and another value in one, is surely damaged."""
+    with pytest.raises(UserError, match=rf"{field}: another version") as refused:
+        parse_record(content, Strict, source="a.json", way_out=ANEW)
+    assert str(refused.value).endswith(f"; {ANEW}.")
+
+
 @pytest.mark.parametrize(
     "content",
     [

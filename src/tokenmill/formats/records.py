@@ -29,6 +29,10 @@ LARGEST_FILE = 1 << 28
 """The most bytes that such a file may have. The largest ones, tables of steps and evaluations, have
 some megabytes."""
 
+OF_ANOTHER_VERSION = {"missing": "has no", "extra_forbidden": "has an unknown"}
+"""The kinds of pydantic's errors about a file that another version of this project may have written,
+each with how it is said."""
+
 Form = TypeVar("Form")
 Row = TypeVar("Row", bound="DataclassInstance")
 
@@ -164,6 +168,9 @@ def _damage_named(kind: str, source: object, way_out: str) -> Iterator[None]:
         first = error.errors()[0]
         where = ".".join(map(str, first["loc"])) or "all of it"
         problem = f"is damaged ({where}: {first['msg'].removeprefix('Value error, ')})"
+        if first["type"] in OF_ANOTHER_VERSION:
+            has = OF_ANOTHER_VERSION[first["type"]]
+            problem = f"{has} {where}: another version of TokenMill wrote it, or it is damaged"
     except RecursionError:
         problem = f"is not {kind} (nested too deeply)"
     except (ValueError, csv.Error) as error:
