@@ -30,8 +30,8 @@ LARGEST_FILE = 1 << 28
 some megabytes."""
 
 OF_ANOTHER_VERSION = {"missing": "has no", "extra_forbidden": "has an unknown"}
-"""The kinds of pydantic's errors about a file that another version of this project may have written,
-each with how it is said."""
+"""The kinds of pydantic's errors about a file that another version may have written, each with how
+it is said."""
 
 Form = TypeVar("Form")
 Row = TypeVar("Row", bound="DataclassInstance")
