@@ -36,6 +36,31 @@ def test_folder_without_dvc_is_a_problem(tmp_path: Path):
         assert list(check(project)) == []
 
 
+VERSION = "core.repositoryformatversion"
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [(VERSION, "99"), (VERSION, "one"), ("extensions.new", "true")]
+)
+def test_what_dulwich_cannot_read_is_a_problem(repository: Repository, name: str, value: str):
+    """DVC opens git by it, and takes none of its errors for its own."""
+    repository.run("git", "config", VERSION, "1")
+    repository.run("git", "config", name, value)
+    assert single(dvc.check_repository, Project(repository.root)).level == "problem"
+
+
+def test_a_missing_section_is_said_once(repository: Repository):
+    (repository.root / "dvc.yaml").write_text(
+        "stages: {tune: {foreach: '${finetune.methods}', do: {cmd: ls}}}\n"
+    )
+    project = opened(repository)
+    assert project.params is None, "which `check_params` has told"
+    (repository.root / "params.yaml").write_text("model: {n_layer: 1}\n")
+    assert list(dvc.check_pipeline(project)) == []
+    project.params = check_all(ROOT / "params.yaml")  # then it is a mistake in dvc.yaml
+    assert "finetune.methods" in single(dvc.check_pipeline, project).text
+
+
 @pytest.mark.parametrize("name", dvc.READ_BY_DVC)
 def test_dvc_reads_no_pipe(repository: Repository, name: str):
     """It would wait for ever, and read a device until memory is full."""

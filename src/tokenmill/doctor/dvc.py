@@ -16,6 +16,7 @@ from urllib.parse import unquote, urlparse
 from dvc import __version__
 from dvc.exceptions import DvcException, NotDvcRepoError
 from dvc.lock import LockError
+from dvc.parsing import ResolveError
 from dvc.repo import Repo, lock_repo
 from dvc.repo.graph import get_subgraph_of_nodes
 from dvc.scm import SCMError
@@ -93,8 +94,9 @@ def check_repository(project: Project) -> Iterator[Finding]:
         yield problem("dvc", text, "git checkout .dvc, or: dvc init")
     except sqlite3.Error as error:
         yield problem("dvc", f"DVC cannot keep its index of hashes: {error}", "ulimit -a; df -h")
-    except (DvcException, SCMError) as error:
-        yield problem("dvc", f"{error}", "look into .dvc/config, .dvc/config.local and git status")
+    except Exception as error:  # those of dulwich, too, by which DVC reads git
+        fix = "look into .dvc/config, .dvc/config.local, .git/config and git status"
+        yield problem("dvc", _said(error, "DVC cannot read git"), fix)
     else:
         if targets := lost(project.root):
             yield _lost(targets)
@@ -299,7 +301,8 @@ def check_pipeline(project: Project) -> Iterator[Finding]:
     try:
         pipeline = project.pipeline = with_timeout(STATUS_TIMEOUT, lambda: _compared(repo))
     except Exception as error:  # DVC's own mistakes on a damaged file, too
-        yield _not_compared(repo, error)
+        if project.params or not isinstance(error, ResolveError):  # else `check_params` has said it
+            yield _not_compared(repo, error)
         return
     found = {
         "to fetch": pipeline.unfetched,
@@ -375,13 +378,14 @@ def _not_compared(repo: Repo, error: Exception) -> Finding:
     if isinstance(error, OSError) and error.errno in DISK_FULL:
         text = f"not compared: DVC cannot write here ({error.strerror})"
         return problem("pipeline", text, f"df -h {quote(repo.root_dir)}")
-    said = " ".join(str(error).split())
-    text = (
-        said
-        if isinstance(error, DvcException)
-        else f"DVC cannot read it ({type(error).__name__}: {first_line(error)})"
-    )
-    return problem("pipeline", text, _repair(repo, error))
+    return problem("pipeline", _said(error, "DVC cannot read it"), _repair(repo, error))
+
+
+def _said(error: Exception, trouble: str) -> str:
+    """An error on one line; one that is not meant for users, after what the trouble is."""
+    if isinstance(error, DvcException | SCMError):
+        return " ".join(str(error).split())
+    return f"{trouble} ({type(error).__name__}: {first_line(error)})"
 
 
 def _repair(repo: Repo, error: Exception) -> str:

@@ -57,15 +57,14 @@ def status(root: Path) -> Status:
 def _inside(root: Path) -> Status:
     """The state of a project: a problem to fix, a run to wait for, or else what `dvc status`
     says."""
-    params = root / PARAMS_FILE
+    file = root / PARAMS_FILE
     try:
-        with with_way_back(params):
-            check_all(params)
+        with with_way_back(file):
+            project = Project(root, params=check_all(file))
     except UserError as error:
         return Status(
             str(error), [("tokenmill params", "every parameter with its values and its meaning")]
         )
-    project = Project(root)
     (found,) = dvc.check_repository(project)
     if project.repo is None:
         return _in_the_way(found)
