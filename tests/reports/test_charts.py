@@ -150,6 +150,18 @@ def test_a_line_of_one_value_is_a_dot() -> None:
     assert '<span class="dot series-1" style="left:50.0%;top:50.0%"' in drawn(chart)
 
 
+@pytest.mark.parametrize("log", ["", "y"])
+@pytest.mark.parametrize("values", [[5e-324], [0.0, 5e-324], [5e-324, 1e-310, 2.0]])
+def test_a_loss_too_small_for_arithmetic_is_drawn_as_none(values: list[float], log: str) -> None:
+    series = Series(values, 1, "", range(1, len(values) + 1))
+    ((_, points),) = line_chart(
+        [series], log="y" if log else "", x_label="", y_label="", alt=""
+    ).lines
+    assert {point.y for point in points if values[points.index(point)] < 1} == {100.0}
+    ((_, bars),) = bar_chart([""] * len(values), [series], x_label="", y_label="", alt="").bars
+    assert bars[0].height == 0
+
+
 def test_a_loss_of_nothing_stands_at_the_bottom() -> None:
     series = Series([2.0, 0.5, 0.0], 1, "", [1, 2, 3])
     ((_, points),) = line_chart([series], log="xy", x_label="", y_label="", alt="").lines

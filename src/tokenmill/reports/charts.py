@@ -36,6 +36,9 @@ axis, in three digits."""
 EQUAL = 1e-9
 """Values that differ by less than this share of them are one value, rounded otherwise."""
 
+LEAST = 1e-100
+"""What is nearer to 0 is drawn as 0: of such numbers steps and logarithms have no digits."""
+
 LABELS = 10
 """The most labels that are shown under bars."""
 
@@ -178,8 +181,8 @@ def line_chart(
 
     Args:
         series: series with positions `x`.
-        log: the axes that are logarithmic. Positions `x` on one must be positive; a height that is
-            not is drawn at the bottom, where the smallest positive one is.
+        log: the axes that are logarithmic. Positions `x` on one must be positive; a height below
+            LEAST is drawn at the bottom, where the smallest one above it is.
         x_label: the label of the x axis.
         y_label: the label of the y axis.
         alt: the chart in one sentence.
@@ -189,7 +192,7 @@ def line_chart(
     measured = [value for one in series for value in one.values]
     bottom = -math.inf
     if "y" in log:
-        bottom = min((value for value in measured if value > 0), default=1.0)
+        bottom = min((value for value in measured if value >= LEAST), default=1.0)
     heights = _heights([max(value, bottom) for value in measured], log="y" in log)
     y_axis = Axis(heights[0], heights[-1], log="y" in log)
     places = [
@@ -321,8 +324,8 @@ def _powers(low: float, high: float) -> list[float]:
 def _enclosing(low: float, high: float) -> list[float]:
     """About Y_TICKS round numbers, of which the first is at most `low` and the last at least
     `high`. Around a single value, to rounding, they are those from 0 to twice this value."""
-    if high - low <= EQUAL * max(abs(low), abs(high)):
-        low, high = sorted((0.0, 2 * high or 1.0))
+    if high - low <= max(EQUAL * max(abs(low), abs(high)), LEAST):
+        low, high = sorted((0.0, 2 * high if abs(high) > LEAST else 1.0))
     step = _step(low, high, Y_TICKS)
     first = math.floor(low / step + 1e-9)
     last = math.ceil(high / step - 1e-9)
