@@ -4,9 +4,9 @@ Where a greedy text is another one, the table has the lead of TokenMill's token 
 logits: a lead below the difference of the logits is a tie that rounding decides.
 
 `python -m bench.formats` prints a table: each architecture at two sizes, each with random weights,
-on conversations of the built-in corpus. `pip install -c constraints.txt -e '.[dev,gguf,onnx]'
-llama-cpp-python` installs what the formats need; one whose package is missing has a line that says
-so.
+on conversations of the built-in corpus. `pip install -c .venv/constraints.txt -e
+'.[dev,gguf,onnx]' llama-cpp-python` installs what the formats need; one whose package is missing
+has a line that says so.
 """
 
 import tempfile

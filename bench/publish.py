@@ -27,6 +27,7 @@ from bench.harness import section
 from bench.program import RowFile, command_line
 from tokenmill.core import paths
 from tokenmill.core.files import sha256_of, write_json, write_text
+from tokenmill.core.params import PARAMS_FILE, read_yaml
 from tokenmill.evaluation.results import EpochResult, Evaluation
 from tokenmill.evaluation.sampling import Sampling
 from tokenmill.formats.records import read_record
@@ -220,7 +221,7 @@ def logits_difference(page: Page, model: GPT) -> float:
 def same_answers(evaluation: Evaluation, precision: Precision) -> dict[str, str]:
     """For each epoch, how many of the fixed prompts' greedy answers are those of the report."""
     found = {}
-    most = section("evaluate")["max_new_tokens"]
+    most = read_yaml(PARAMS_FILE)["evaluate"]["max_new_tokens"]  # of the run, not of this checkout
     with opened(Path(), precision, Sampling(max_new_tokens=most)) as (page, address, _):
         for result in evaluation.epochs:
             same = 0

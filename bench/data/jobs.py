@@ -64,4 +64,6 @@ def main(name: str, start: float) -> None:
 
 
 if __name__ == "__main__":
+    if len(sys.argv) != 3:
+        sys.exit("error: give a job and its START: python -m bench.data.jobs clean $(date +%s)")
     main(sys.argv[1], float(sys.argv[2]))

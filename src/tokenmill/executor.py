@@ -472,7 +472,8 @@ def check_versions(wanted: dict[str, str]) -> None:
             raise UserError(
                 f"The node {socket.gethostname()} runs {package} {here}, but the machine that "
                 f"drives the cluster {wanted[package]}, and other versions may write other bytes; "
-                "install the same on every machine: `pip install -c constraints.txt -e '.[ray]'`."
+                "install the same on every machine: `pip install -c .venv/constraints.txt -e "
+                "'.[ray]'`, or with `-c constraints.txt` where `make` made no .venv."
             )
 
 

@@ -1,5 +1,6 @@
 """A benchmark that takes next to nothing from the command line says so, and measures nothing."""
 
+import runpy
 import subprocess
 import sys
 from pathlib import Path
@@ -8,6 +9,7 @@ import pytest
 
 from bench.program import environment
 from tests.bench.conftest import Bench
+from tests.imports import ROOT
 
 
 @pytest.mark.parametrize("name", ["data.driver", "data.scale", "formats", "scale_table"])
@@ -36,6 +38,12 @@ def test_scratch_that_is_not_there_is_a_sentence(name: str, bench: Bench, tmp_pa
     with pytest.raises(SystemExit) as end:
         bench(name, "--scratch", tmp_path / "none")
     assert str(tmp_path / "none") in str(end.value.code)
+
+
+def test_a_job_without_its_start_is_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.argv", ["jobs.py"])
+    with pytest.raises(SystemExit, match="START"):
+        runpy.run_path(str(ROOT / "bench/data/jobs.py"), run_name="__main__")
 
 
 @pytest.mark.parametrize("name", ["bench.data", "bench.data.scale"])
