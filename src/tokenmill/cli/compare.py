@@ -132,12 +132,8 @@ def _column(epoch: "ComparedEpoch") -> dict[str, Any]:
     return {
         "name": epoch.name,
         "same": epoch.same,
-        "epoch": result.epoch,
+        **result.model_dump(exclude={"answers"}),
         "epochs": len(epoch.run.evaluation.epochs),
-        "train_loss": result.train_loss,
-        "val_loss": result.val_loss,
-        "perplexity": result.perplexity,
-        "bits_per_byte": result.bits_per_byte,
         "right": sum(result.expected),
         "asked": len(result.expected),
         "repetition": result.repetition,

@@ -53,16 +53,13 @@ def run(options: argparse.Namespace) -> None:
         return
     text = reference()
     if options.check:
-        if not _holds(options.check, text):
+        file = options.check
+        if not file.exists() or file.read_text(encoding="utf-8", errors="replace") != text:
             raise UserError(f"{options.check} is out of date; run `make format`.")
     elif options.write:
         write_text(options.write, text)
     else:
         say(text.rstrip("\n"))
-
-
-def _holds(path: Path, text: str) -> bool:
-    return path.exists() and path.read_text(encoding="utf-8", errors="replace") == text
 
 
 def reference(path: Path = Path("params.yaml")) -> str:

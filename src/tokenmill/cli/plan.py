@@ -11,7 +11,7 @@ from tokenmill.planning.presets import PRESETS, read_preset
 from tokenmill.words.units import counted, duration, money, si, size
 
 if TYPE_CHECKING:
-    from tokenmill.planning.plan import Plan, PlanRow, Reached
+    from tokenmill.planning.plan import Plan, PlanRow
     from tokenmill.training.size import Memory
 
 EXAMPLES = """\
@@ -102,9 +102,9 @@ def run(options: argparse.Namespace) -> None:
         price_per_hour=options.price_per_hour,
     )
     seconds = options.step_seconds
-    reached = plan.reached(seconds, devices=options.devices) if seconds else None
+    reached = _reached(plan, seconds, devices=options.devices) if seconds else None
     if options.json:
-        print_record(_record(plan, utilisation, reached))
+        print_record(_record(plan, utilisation) | {"reached": reached})
         return
     _print_facts(plan)
     print()
@@ -125,10 +125,9 @@ def run(options: argparse.Namespace) -> None:
         console().print(_in_words(reached))
 
 
-def _record(plan: "Plan", utilisation: float, reached: "Reached | None") -> dict[str, Any]:
+def _record(plan: "Plan", utilisation: float) -> dict[str, Any]:
     """The plan for programs."""
     work = plan.work
-    shares = reached and [{"name": name, "share": one} for name, one in reached.shares.items()]
     rows = [
         {
             "name": row.name,
@@ -157,7 +156,6 @@ def _record(plan: "Plan", utilisation: float, reached: "Reached | None") -> dict
         "rows": rows,
         "utilisation": utilisation,
         "currency": plan.currency,
-        "reached": reached and asdict(reached) | {"shares": shares},
     }
 
 
@@ -237,8 +235,7 @@ def _print_memory(plan: "Plan") -> None:
 
 
 def _print_rows(plan: "Plan") -> None:
-    has_prices = any(row.money is not None for row in plan.rows)
-    cells = [("on", "step", "tokens/s", "training", "money" if has_prices else "", "memory")]
+    cells = [["on", "step", "tokens/s", "training", "money", "memory"]]
     for row in plan.rows:
         step = (
             f"{row.step_seconds:.3g} s"
@@ -247,11 +244,11 @@ def _print_rows(plan: "Plan") -> None:
         )
         price = "" if row.money is None else money(row.money, plan.currency)
         speed = f"{plan.work.tokens_per_step / row.step_seconds:,.0f}"
-        cells.append((row.name, step, speed, duration(row.total_seconds), price, _fits(row)))
-    print_columns(
-        cells if has_prices else [(*row[:4], row[5]) for row in cells],
-        right=range(1, 5 if has_prices else 4),
-    )
+        cells.append([row.name, step, speed, duration(row.total_seconds), price, _fits(row)])
+    if not any(row.money is not None for row in plan.rows):
+        for row in cells:
+            del row[4]
+    print_columns(cells, right=range(1, len(cells[0]) - 1))
 
 
 def _fits(row: "PlanRow") -> str:
@@ -262,8 +259,19 @@ def _fits(row: "PlanRow") -> str:
     return f"fits {counted(row.sequences, 'sequence')} at a time" if row.sequences else "too small"
 
 
-def _in_words(reached: "Reached") -> str:
-    shares = [f"{share:.0%} of {name}" for name, share in reached.shares.items()]
-    speed = f"{reached.flops_per_second / 1e12:.3g}e12 operations a second"
-    total = duration(reached.total_seconds)
-    return f"a step in {reached.step_seconds:g} s: {', '.join([speed, *shares])}; {total} in all"
+def _reached(plan: "Plan", seconds: float, *, devices: int) -> dict[str, Any]:
+    """What a step in so many seconds means."""
+    rate = plan.work.tokens_per_step * plan.flops_per_token / seconds / devices
+    return {
+        "step_seconds": seconds,
+        "flops_per_second": rate,
+        "total_seconds": seconds * plan.work.full_steps,
+        "shares": [{"name": gpu.name, "share": rate / gpu.flops} for gpu in plan.gpus],
+    }
+
+
+def _in_words(reached: dict[str, Any]) -> str:
+    shares = [f"{one['share']:.0%} of {one['name']}" for one in reached["shares"]]
+    speed = f"{reached['flops_per_second'] / 1e12:.3g}e12 operations a second"
+    total = duration(reached["total_seconds"])
+    return f"a step in {reached['step_seconds']:g} s: {', '.join([speed, *shares])}; {total} in all"

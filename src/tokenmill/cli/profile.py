@@ -212,13 +212,9 @@ def _operations(profiler: "profile", *, on_gpu: bool) -> list[Operation]:
 
 def kind_of(name: str) -> Kind:
     """The kind of an operation or GPU kernel by its name."""
-    return (
-        "data"
-        if _DATA.search(name)
-        else "products"
-        if _PRODUCTS.search(name)
-        else "other operations"
-    )
+    if _DATA.search(name):
+        return "data"
+    return "products" if _PRODUCTS.search(name) else "other operations"
 
 
 def _print_rates(result: Profile) -> None:
@@ -236,15 +232,8 @@ def _print_rates(result: Profile) -> None:
 def _print_operations(result: Profile) -> None:
     rows = [("share", "ms a step", "calls", "operation")]
     for operation in result.operations[:OPERATIONS_SHOWN]:
-        share = operation.seconds / result.seconds
-        milliseconds = operation.seconds / result.steps * 1000
+        share = f"{operation.seconds / result.seconds:.1%}"
+        milliseconds = f"{operation.seconds / result.steps * 1000:.3f}"
         calls = f"{operation.calls / result.steps:.0f}"
-        rows.append(
-            (
-                f"{share:.1%}",
-                f"{milliseconds:.3f}",
-                calls,
-                f"{operation.name[:70]} ({operation.kind})",
-            )
-        )
+        rows.append((share, milliseconds, calls, f"{operation.name[:70]} ({operation.kind})"))
     print_columns(rows, right=(0, 1, 2))

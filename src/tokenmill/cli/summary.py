@@ -129,11 +129,7 @@ def _record(evaluation: "Evaluation", costs: "Sequence[CostRow]", ended: str) ->
 def _epoch(evaluation: "Evaluation", row: "EpochResult", spent: "CostRow | None") -> dict[str, Any]:
     right, asked = evaluation.score(row)
     return {
-        "epoch": row.epoch,
-        "train_loss": row.train_loss,
-        "val_loss": row.val_loss,
-        "perplexity": row.perplexity,
-        "bits_per_byte": row.bits_per_byte,
+        **row.model_dump(exclude={"answers"}),
         "right": right,
         "asked": asked,
         "seconds": spent and spent.seconds,
@@ -147,11 +143,7 @@ def _record_under_way(run: "UnderWay") -> dict[str, Any]:
     from tokenmill.doctor.next_steps import while_training
 
     epochs = [
-        {
-            "epoch": int(row.epoch),
-            "val_loss": row.val_loss,
-            "bits_per_byte": row.val_bits_per_byte,
-        }
+        {"epoch": int(row.epoch), "val_loss": row.val_loss, "bits_per_byte": row.val_bits_per_byte}
         for row in run.epoch_ends
     ]
     return {
@@ -294,19 +286,9 @@ def _print_losses(evaluation: "Evaluation") -> None:
     scores = evaluation.scores
     rows = [("epoch", "train loss", "val loss", "perplexity", "bits/byte", *scores)]
     for row in evaluation.epochs:
-        losses = (
-            fixed(row.train_loss),
-            fixed(row.val_loss),
-            perplexity(row.perplexity),
-            fixed(row.bits_per_byte),
-        )
-        rows.append(
-            (
-                str(row.epoch),
-                *losses,
-                *(str(evaluation.score(row, mark)) for mark in scores.values()),
-            )
-        )
+        losses = fixed(row.train_loss), fixed(row.val_loss), perplexity(row.perplexity)
+        right = [str(evaluation.score(row, mark)) for mark in scores.values()]
+        rows.append((str(row.epoch), *losses, fixed(row.bits_per_byte), *right))
     print_columns(rows, right=range(len(rows[0])))
 
 

@@ -97,7 +97,8 @@ def as_cleaned(text: str) -> str:
 def print_trace(trace: "Trace", *, spans: int, out: TextIO | None = None) -> None:
     """Print the text with its phrases underlined, then the rarest ones with their passages."""
     screen = console(out)
-    print_blocks([_underlined(trace), Text(_summary(trace), style="dim")], screen)
+    pieces = [(text, "underline" if span else "") for text, span in trace.pieces()]
+    print_blocks([Text.assemble(*pieces), Text(_summary(trace), style="dim")], screen)
     for number, span in enumerate(trace.spans[:spans], start=1):
         passages = [Padding(_marked(one), (0, 0, 0, 4)) for one in span.passages]
         phrase = shortened(trace.text[span.start : span.stop], PHRASE_WIDTH)
@@ -107,11 +108,6 @@ def print_trace(trace: "Trace", *, spans: int, out: TextIO | None = None) -> Non
     if len(trace.spans) > spans:
         left = counted(len(trace.spans) - spans, "more phrase")
         print_blocks([Text(f"\n{left}: --spans N shows them", style="dim")], screen)
-
-
-def _underlined(trace: "Trace") -> Text:
-    pieces = [(text, "underline" if span else "") for text, span in trace.pieces()]
-    return Text.assemble(*pieces)
 
 
 def _summary(trace: "Trace") -> str:

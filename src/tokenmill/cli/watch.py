@@ -224,26 +224,19 @@ class Watched:
         now = self.now
         spent, speed = now.spent()
         left = now.seconds_left()
-        cost = now.run.cost
         best = min(now.validations, key=lambda row: row.val_loss, default=None)
-        to_come = cost.cost_of(left) if left and now.is_on and not self.is_over else None
-        known = [
-            ("loss", f"{now.steps[-1].loss:.3f}" if now.steps else "", []),
-            ("validation", f"{now.validations[-1].val_loss:.3f}" if now.validations else "", []),
-            (
-                "lowest",
-                f"{best.val_loss:.3f}" if best else "",
-                [f"at step {best.step:,}"] if best else [],
-            ),
-            ("tokens/s", f"{speed:,.0f}" if speed else "", []),
-            ("spent", amounts(spent), []),
-            (
-                "left",
-                amounts(to_come) if to_come else "",
-                [f"until {clock(left)}"] if left else [],
-            ),
-        ]
-        return [fact for fact in known if fact[1]]
+        known = list[tuple[str, str, list[str]]]()
+        if now.steps:
+            known.append(("loss", f"{now.steps[-1].loss:.3f}", []))
+        if best:
+            known.append(("validation", f"{now.validations[-1].val_loss:.3f}", []))
+            known.append(("lowest", f"{best.val_loss:.3f}", [f"at step {best.step:,}"]))
+        if speed:
+            known.append(("tokens/s", f"{speed:,.0f}", []))
+        known.append(("spent", amounts(spent), []))
+        if left and now.is_on and not self.is_over:
+            known.append(("left", amounts(now.run.cost.cost_of(left)), [f"until {clock(left)}"]))
+        return known
 
     def chart(self) -> "Chart | None":
         """A chart of both losses by step; None before the first rows."""
@@ -266,11 +259,10 @@ class Watched:
             " ".join([name, value, *notes]).replace(" ", "\xa0")
             for name, value, notes in self.facts()
         )
+        about = " · ".join(line[1] for line in self.now.run.plan[:2])
         parts: list[Text | Table] = [
-            Text(line, "bold") for line in textwrap.wrap(self.sentence(steps=True), width)
-        ]
-        parts += [
-            Text(shortened(" · ".join(line[1] for line in self.now.run.plan[:2]), width), "dim"),
+            *(Text(line, "bold") for line in textwrap.wrap(self.sentence(steps=True), width)),
+            Text(shortened(about, width), "dim"),
             bar,
         ]
         parts += [Text(line.replace("\xa0", " ")) for line in textwrap.wrap(facts, width)]
@@ -334,17 +326,15 @@ def draw(chart: "Chart", width: int, height: int) -> list[Text]:
     ticks."""
     left = max(len(tick.text) for tick in chart.y_ticks) + 1
     columns = width - left
+    dots_x, dots_y = 2 * columns, 4 * height
     cells: dict[tuple[int, int], tuple[int, int]] = {}
     for line, places in chart.lines:
         for (x, y), (to_x, to_y) in itertools.pairwise([*places[:1], *places]):
-            count = max(
-                1, round(abs(to_x - x) / 100 * columns * 2), round(abs(to_y - y) / 100 * height * 4)
-            )
+            wide, high = (to_x - x) / 100 * dots_x, (to_y - y) / 100 * dots_y
+            count = max(1, round(abs(wide)), round(abs(high)))
             for part in range(count + 1):
-                dot_x = min(
-                    int((x + (to_x - x) * part / count) / 100 * columns * 2), columns * 2 - 1
-                )
-                dot_y = min(int((y + (to_y - y) * part / count) / 100 * height * 4), height * 4 - 1)
+                dot_x = min(int((x + (to_x - x) * part / count) / 100 * dots_x), dots_x - 1)
+                dot_y = min(int((y + (to_y - y) * part / count) / 100 * dots_y), dots_y - 1)
                 bits, _ = cells.get((dot_y // 4, dot_x // 2), (0, 0))
                 cells[dot_y // 4, dot_x // 2] = bits | DOTS[dot_y % 4][dot_x % 2], line.colour
     points = _points(chart, columns, height)

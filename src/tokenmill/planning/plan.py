@@ -14,7 +14,7 @@ from tokenmill.core.errors import UserError
 from tokenmill.costs import find_times, read_timing
 from tokenmill.formats.metrics import TokenizerMetrics, TokensMetrics, read_metrics
 from tokenmill.formats.mixture import mixes
-from tokenmill.formats.token_file import METADATA_FILE, TokenMetadata, read_metadata, too_short
+from tokenmill.formats.token_file import METADATA_FILE, read_metadata, too_short
 from tokenmill.hardware import Hardware, known_hardware
 from tokenmill.model.config import FEWEST_IDS, MOST_IDS, ModelConfig
 from tokenmill.model.gpt import is_hidden_matrix, outline, parameter_count
@@ -150,19 +150,6 @@ class PlanRow:
 
 
 @dataclass(frozen=True)
-class Reached:
-    """What a step of a given time means."""
-
-    step_seconds: float
-    flops_per_second: float
-    """Floating-point operations of one device."""
-    shares: dict[str, float]
-    """The share of its peak that this is of each GPU, by its name."""
-    total_seconds: float
-    """Seconds of the whole training."""
-
-
-@dataclass(frozen=True)
 class Plan:
     """A training and what it takes."""
 
@@ -191,13 +178,6 @@ class Plan:
         """Operations of the optimizer's update, as a share of those of the passes."""
         update = optimizer_flops(self.work.config, self.work.train.optimizer)
         return update / (self.work.tokens_per_step * self.flops_per_token)
-
-    def reached(self, step_seconds: float, *, devices: int) -> Reached:
-        """What it means that a step takes so many seconds on so many devices."""
-        work = self.work
-        rate = work.tokens_per_step * self.flops_per_token / step_seconds / devices
-        shares = {gpu.name: rate / gpu.flops for gpu in self.gpus}
-        return Reached(step_seconds, rate, shares, step_seconds * work.full_steps)
 
 
 def plan_training(
@@ -236,9 +216,12 @@ def plan_training(
         raise UserError(problem)
     names = [name for name in hardware if name.lower() != HERE]
     gpus = known_hardware(names) if names or not hardware else []
-    this_machine = (
-        _measured(work, params) if len(names) < len(hardware) else _last_training(root, work)
-    )
+    if len(names) < len(hardware):
+        speed = measure(work, params.runtime)
+        how = f"{HERE}: {speed.measured}, measured just now on {speed.device}"
+        this_machine = HERE, speed.seconds, how
+    else:
+        this_machine = _last_training(root, work)
     cost = params.runtime.cost
     rows = list[PlanRow]()
     source = None
@@ -268,7 +251,9 @@ def _workload(
     """The training; what is not given comes from the project's data. A text of a given length has
     no sources to mix. If the tokens there `are_others`, only their number is taken."""
     is_given = tokens is not None and (vocab_size is not None or are_others)
-    metadata = None if is_given or are_others else _metadata(root)
+    folder = root / paths.TOKENS
+    is_read = not (is_given or are_others) and (folder / METADATA_FILE).exists()
+    metadata = read_metadata(folder) if is_read else None
     counted, entries = (None, None) if is_given else _counted(root)
     if metadata and counted not in (None, metadata.train.tokens):
         metadata = None  # `dvc checkout` leaves the unpacked tokens of another run
@@ -294,12 +279,6 @@ def _workload(
     return Workload(config, params.train, tokens)
 
 
-def _metadata(root: Path) -> TokenMetadata | None:
-    """The description of the tokens; None if they are not there."""
-    folder = root / paths.TOKENS
-    return read_metadata(folder) if (folder / METADATA_FILE).exists() else None
-
-
 def _counted(root: Path) -> tuple[int | None, int | None]:
     """Training tokens and vocabulary size, from the metrics about them."""
     if all((root / paths.METRICS / f"{name}.json").exists() for name in ("tokens", "tokenizer")):
@@ -307,13 +286,6 @@ def _counted(root: Path) -> tuple[int | None, int | None]:
             TokenizerMetrics, root
         ).vocab_size
     return None, None
-
-
-def _measured(work: Workload, params: AllParams) -> tuple[str, float, str]:
-    """Name, seconds of a step, and source, from steps of this very training that are made on this
-    machine now."""
-    speed = measure(work, params.runtime)
-    return HERE, speed.seconds, f"{HERE}: {speed.measured}, measured just now on {speed.device}"
 
 
 def _last_training(root: Path, work: Workload) -> tuple[str, float, str] | None:

@@ -303,10 +303,8 @@ def _losses_by_epoch(evaluation: Evaluation) -> Chart:
             f"epoch {n}: {name} loss {fixed(loss)}" for n, loss in zip(numbers, losses, strict=True)
         ]
         series.append(Series(losses, colour, name, numbers, titles))
-    alt = (
-        "Losses by epoch; the validation loss goes "
-        f"from {fixed(validation[0])} to {fixed(validation[-1])}."
-    )
+    course = f"from {fixed(validation[0])} to {fixed(validation[-1])}"
+    alt = f"Losses by epoch; the validation loss goes {course}."
     return line_chart(series, x_label="epoch", y_label="nats per token", alt=alt)
 
 
@@ -335,24 +333,16 @@ def losses_by_step(
     x, losses = means(steps, "loss")
     rows = sorted(validations, key=lambda row: row.step)
     titles = [f"epoch {row.epoch:.3g}: validation loss {fixed(row.val_loss)}" for row in rows]
+    training = Series(losses, TRAIN, "training", x)
+    values, at = [row.val_loss for row in rows], [row.step for row in rows]
+    validation = Series(values, VALIDATION, "validation", at, titles)
+    course = f"from {fixed(losses[0])} to {fixed(losses[-1])}"
     return line_chart(
-        [
-            Series(losses, TRAIN, "training", x),
-            Series(
-                [row.val_loss for row in rows],
-                VALIDATION,
-                "validation",
-                [row.step for row in rows],
-                titles,
-            ),
-        ],
+        [training, validation],
         log="y",
         x_label="step",
         y_label="nats per token, logarithmic",
-        alt=(
-            f"Training loss by step, from {fixed(losses[0])} to {fixed(losses[-1])}, "
-            "and validation loss."
-        ),
+        alt=f"Training loss by step, {course}, and validation loss.",
     )
 
 

@@ -349,7 +349,7 @@ class Revision:
             for name in names:
                 if not _is_whole(target, name):
                     remove(target / name)
-                    record = _record(target, name)
+                    record = target / f"{name}.md5"
                     remove(record)
                     write_json(record, self.copy(output / name, target / name))
         return target
@@ -397,15 +397,10 @@ def remotes_here(root: Path) -> dict[str, Any]:
     return {"core": {"remote": default} if default else {}, "remote": remotes}
 
 
-def _record(folder: Path, name: str) -> Path:
-    """The file that holds the MD5 of a fetched file."""
-    return folder / f"{name}.md5"
-
-
 def _is_whole(folder: Path, name: str) -> bool:
-    """Whether a file was fetched, and is as it was then."""
+    """Whether a file was fetched, and is as it was then, by the MD5 beside it."""
     try:
-        recorded = read_record(_record(folder, name), str)
+        recorded = read_record(folder / f"{name}.md5", str)
         with open_regular(folder / name, follow=False) as file:
             return hashlib.file_digest(file, "md5").hexdigest() == recorded
     except (UserError, OSError):
