@@ -44,6 +44,8 @@ BESIDE_OTHERS = """
 import threading, time, torch
 from tokenmill.wait_policy import LOOK_SECONDS, adapt_wait_policy
 
+print("imported", flush=True)
+input()
 adapt_wait_policy()
 ended = time.monotonic() + 4 * LOOK_SECONDS
 until = time.monotonic() + 60
@@ -56,36 +58,45 @@ while time.monotonic() < until:
 """
 
 
-def run(code: str) -> list[str]:
-    """Run Python code in a process whose threads wait as libgomp chooses; one for each core."""
+def started(code: str) -> "subprocess.Popen[str]":
+    """Python code in a process whose threads wait as libgomp chooses; one for each core."""
     decided = (*wait_policy.DECIDED_BY_USER, "OMP_NUM_THREADS", "MKL_NUM_THREADS")
     environment = {name: value for name, value in os.environ.items() if name not in decided}
-    return subprocess.check_output(
+    return subprocess.Popen(
         [sys.executable, "-c", code],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
         cwd=ROOT,
         env=environment | {"PYTHONPATH": str(ROOT / "src"), "OMP_NUM_THREADS": str(CORES)},
         text=True,
-    ).split("\n")[:-1]
+    )
 
 
 @on_linux
 @spins
 def test_threads_spin_until_there_is_an_idle_team_and_after_it():
     """This holds of the installed PyTorch, with the OpenMP that it brings."""
-    spun, slept, again, slept_again = map(float, run(SPINNING))
+    with started(SPINNING) as process:
+        spun, slept, again, slept_again = map(float, process.communicate()[0].split())
     assert max(slept, slept_again) < min(spun, again) / 2
 
 
 @on_linux
 def test_threads_sleep_early_beside_busy_processes():
-    busy = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(2 * CORES)]
-    try:
-        said = run(BESIDE_OTHERS)
-    finally:
-        for each in busy:
-            each.kill()
-            each.wait()
-    assert said == ["asleep early"]
+    """They come when it has imported PyTorch, which takes several times as long beside them."""
+    with started(BESIDE_OTHERS) as process:
+        assert process.stdout
+        assert process.stdout.readline() == "imported\n"
+        busy = [
+            subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(2 * CORES)
+        ]
+        try:
+            said = process.communicate("\n")[0]
+        finally:
+            for each in busy:
+                each.kill()
+                each.wait()
+    assert said == "asleep early\n"
 
 
 class Teams(list[str]):
