@@ -10,6 +10,8 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 READY_TO_TEST := $(VENV)/.ready-to-test
 LOG := $(VENV)/install.log
+PIP := $(BIN)/python -m pip install --disable-pip-version-check --progress-bar off
+SELDOM := /(tests?|transformers/models|moto|ray)/
 # Three processes on two cores, for many tests wait for what they started; who is done first takes from the others.
 TEST := python -m pytest -n 3 --dist worksteal $(if $(SEED),--seed $(SEED) --hypothesis-seed $(SEED))
 export PATH := $(abspath $(BIN)):$(PATH)
@@ -52,15 +54,16 @@ bench-gpu: $(READY_TO_TEST)  ## every figure that needs a GPU: make bench-gpu NA
 # What the pipeline needs; a browser, a cluster, S3 and the checkers come with the tests.
 $(READY): EXTRAS :=
 $(READY_TO_TEST): EXTRAS := [dev]
-# pip compiles on one core, compileall on all; it fails where a package has a file that is no Python of this version.
+# The pip that Python brings may take twice as long. pip compiles on one core, compileall on all; it fails where a package
+# has a file that is no Python of this version. What is mostly never imported is compiled when it is.
 $(READY) $(READY_TO_TEST): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(0 if (3, 11) <= sys.version_info < (3, 15) else f"error: TokenMill needs Python 3.11 to 3.14, not {sys.version.split()[0]}; make PYTHON=/path/to/python3.11 $(MAKECMDGOALS)")'
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@sed 's/^torch==.*/torch==$(TORCH)/' constraints.txt >$(VENV)/constraints.txt
 	@echo "installing the pinned packages into $(VENV) (once)"
-	@{ $(BIN)/python -m pip install --disable-pip-version-check --progress-bar off --no-compile \
-		-c $(VENV)/constraints.txt -e '.$(EXTRAS)' && \
-		{ $(BIN)/python -m compileall -qq -j 0 $(VENV)/lib || true; }; } >$(LOG) 2>&1 & \
+	@{ $(PIP) -c $(VENV)/constraints.txt pip; \
+		$(PIP) --no-compile -c $(VENV)/constraints.txt -e '.$(EXTRAS)' && \
+		{ $(BIN)/python -m compileall -qq -j 0 -x '$(SELDOM)' $(VENV)/lib || true; }; } >$(LOG) 2>&1 & \
 	pip=$$!; seconds=0; \
 	while kill -0 $$pip 2>/dev/null; do \
 		sleep 1; seconds=$$((seconds + 1)); \
