@@ -55,6 +55,7 @@ def write_corpus(folder: Path) -> None:
         "e.csv": table.encode(),
         "f.parquet": parquet([{"text": f"parquet {one}"} for one in PROSE]),
         "g.txt": RUSSIAN.encode("koi8-r"),
+        "i.ndjson": json_lines([{"text": f"ndjson {one}"} for one in PROSE]),
         "h.txt": "A broken byte: café, but ".encode("cp1252") + "été.".encode(),
     }
     for (name, data), ending in zip(list(contents.items())[:4], list(PACK)[1:], strict=True):

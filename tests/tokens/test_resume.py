@@ -16,10 +16,9 @@ from tests.tokens.clean_text import PROSE, write_clean
 from tests.tokens.packing import pack_here, results_of
 from tests.waiting import wait_for
 from tokenmill.core.errors import UserError
-from tokenmill.executor import ThreadExecutor
 from tokenmill.formats.token_file import PackedShard, read_metadata
 from tokenmill.tokens import pack as pack_module
-from tokenmill.tokens.corpus import choose_split, with_rules
+from tokenmill.tokens.corpus import Choice, choose_split
 from tokenmill.tokens.params import TokenizeParams
 
 SLOWLY = """
@@ -140,14 +139,21 @@ def test_a_shard_that_changes_meanwhile_is_not_kept(
     assert contents(out) == contents(tmp_path / "quiet")
 
 
-def test_a_shard_that_vanishes_meanwhile_is_a_sentence(tmp_path: Path) -> None:
+def test_a_shard_that_vanishes_meanwhile_is_named(
+    bpe_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     clean = write_clean(tmp_path / "clean", PROSE, shard_bytes=200)
-    with ThreadExecutor(threads=1) as executor:
-        rules = choose_split(clean, TAIL, executor).rules
-    assert [rule for _, rule in with_rules(clean, rules)] == [*rules]
-    max(clean.iterdir()).unlink()
-    with pytest.raises(UserError, match="clean changed while it was read"):
-        with_rules(clean, rules)
+    last = max(clean.iterdir())
+
+    def choose(*given: Any) -> Choice:
+        choice = choose_split(*given)
+        assert [shard.path for shard, _ in choice.rules] == sorted(clean.iterdir())
+        last.unlink()
+        return choice
+
+    monkeypatch.setattr(pack_module, "choose_split", choose)
+    with pytest.raises(FileNotFoundError, match=last.name):
+        pack_here(clean, bpe_file, tmp_path / "packed", TAIL)
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows has no kill -9")

@@ -137,7 +137,7 @@ def test_from_raw_text_to_tokens_with_a_store(
         assert contents(with_ / folder) == contents(without / folder)
     assert [path.name for path in (with_ / "clean").iterdir()] == ["store.json"]
     assert {path.name for path in (with_ / "packed").iterdir()} == {"store.json", "metadata.json"}
-    assert shards.shard_totals(with_ / "clean") == shards.shard_totals(without / "clean")
+    assert shards.totals(with_ / "clean") == shards.totals(without / "clean")
     own = [path for path in without.glob("*/part-*") if path.suffix in (".parquet", ".zst")]
     assert len(own) >= 10
     there = Store(store).names()

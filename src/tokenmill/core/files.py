@@ -113,6 +113,13 @@ def utf8_text(data: bytes, name: object) -> str:
         ) from None
 
 
+def changed(place: object) -> UserError:
+    """The error about a file, a folder or an object that is no longer what it was."""
+    return UserError(
+        f"{place} changed while it was read; run `dvc repro` again when it is complete."
+    )
+
+
 class Unchanged:
     """A file as it is now: what is read of it later may have been written or put there since."""
 
@@ -132,7 +139,7 @@ class Unchanged:
             UserError: it has.
         """
         if not self.holds:
-            raise UserError(f"{self.path} changed while it was read; run `dvc repro` again.")
+            raise changed(self.path)
 
     def _version_now(self) -> tuple[int, int] | None:
         try:

@@ -138,70 +138,51 @@ def _rows_in(
 def cut_csv(
     blocks: Iterable[bytes], source: Source, _params: CleanParams, size: int
 ) -> Iterator[Part]:
-    """Divide a CSV file between rows. In front of each part but the first stands the header.
+    """Divide a CSV file between rows. In front of each part but the first stands the header, with
+    the lines before it.
 
     Raises:
         UserError: a row has more than MAX_RECORD_BYTES, so perhaps a quote does not end.
     """
-    rows = _Rows(source.place)
+    pattern: re.Pattern[bytes] | None = None
+    header = before = b""
     parts: list[bytes] = []
     held = 0
     enough = size
-    before = b""
+    line = 1
     for block in blocks:
         parts.append(block)
         held += len(block)
         if held < enough:
             continue
         data = b"".join(parts)
-        cut = rows.end_in(data)
+        pattern = pattern or _pattern_of(data)
+        cut, header = _whole_rows(data, pattern, header, source.place)
         if cut:
             yield Part([data[:cut]], before)
-            before = rows.header
+            before = header
+        elif held > MAX_RECORD_BYTES:
+            raise UserError(
+                f"{source.place}, line {line}: a row of more than {MAX_RECORD_BYTES:,} bytes; "
+                "check the quotes there."
+            )
+        line += data.count(b"\n", 0, cut)
         parts = [data[cut:]]
-        held = len(data) - cut
+        held -= cut
         enough = size if cut else 2 * held
     yield Part(parts, before)
 
 
-class _Rows:
-    """What `csv` takes for the rows of a file."""
-
-    header = b""
-    """The first row and the lines before it, once a row that `csv_rows` gives has followed
-    it."""
-
-    def __init__(self, name: str):
-        self._name = name
-        self._pattern: re.Pattern[bytes] | None = None
-        self._line = 1
-
-    def end_in(self, data: bytes) -> int:
-        """Where the last row ends of those that are whole in these bytes, which begin with a row;
-        0 where none is. The first part has a row that `csv_rows` gives, for by the first row is
-        decided whether the file has text.
-
-        Raises:
-            UserError: the bytes are too many for a row that is not whole.
-        """
-        if self._pattern is None:
-            self._pattern = _pattern_of(data)
-        match = self._pattern.match(data) if self._pattern else None
-        end = match.end() if match else 0
-        if end and not self.header:
-            whole = csv_rows([data[:end]], self._name, Tally())
-            if next(whole, None) is None:
-                end = 0
-            else:
-                assert match
-                self.header = match[1]
-        if not end and len(data) > MAX_RECORD_BYTES:
-            raise UserError(
-                f"{self._name}, line {self._line}: a row of more than {MAX_RECORD_BYTES:,} bytes; "
-                "check the quotes there."
-            )
-        self._line += data.count(b"\n", 0, end)
-        return end
+def _whole_rows(
+    data: bytes, pattern: re.Pattern[bytes] | None, header: bytes, name: str
+) -> tuple[int, bytes]:
+    """Where the last row ends of those that are whole in these bytes, which begin with a row; 0
+    where none is. And the header of the file, empty as long as it is unknown: the first part has a
+    row that `csv_rows` gives, for by the first row is decided whether the file has text."""
+    match = pattern.match(data) if pattern else None
+    if match and (header or any(True for _ in csv_rows([data[: match.end()]], name, Tally()))):
+        return match.end(), header or match[1]
+    return 0, header
 
 
 def _pattern_of(beginning: bytes) -> re.Pattern[bytes] | None:

@@ -243,7 +243,7 @@ def _chat(turns: Turns | None, record: Mapping[str, Any], unread: Counter[str]) 
     for key in SYSTEM:
         said = record.get(key)
         if isinstance(said, str) or _is_list(said):
-            system += _pieces("system", said, unread) or []
+            system += _by_speaker(_pieces("system", said, unread) or [])
         elif said is not None:
             unread[key] += 1
     role, begins = turns[0]
@@ -284,8 +284,9 @@ def _said(message: Mapping[str, Any], unread: Counter[str]) -> Turns | None:
     if content is None:
         content = message.get("value")
     calls = message.get("tool_calls") or message.get("function_call")
-    is_said = calls or "content" in message or "value" in message
-    turns = _pieces(role, content, unread) if isinstance(role, str) and is_said else None
+    if not isinstance(role, str) or not (calls or "content" in message or "value" in message):
+        return None
+    turns = _pieces(role, content, unread)
     if turns is None:
         return None
     thoughts = [message[key] for key in THOUGHTS if isinstance(message.get(key), str)]

@@ -27,10 +27,10 @@ from typing import IO, Any, NamedTuple
 import zstandard
 
 from tokenmill.core.errors import UserError
-from tokenmill.core.files import refuse_special
+from tokenmill.core.files import changed, refuse_special
 from tokenmill.core.params import is_url
 from tokenmill.core.paths import PROMPTS_FILE, SAMPLE, VALIDATION_WORDS
-from tokenmill.formats.raw_text import Objects, Raw, Version, changed, open_file, version_of
+from tokenmill.formats.raw_text import Objects, Raw, Version, open_file, version_of
 from tokenmill.words.cleaning import skipped_in_words
 
 COMPRESSIONS = {

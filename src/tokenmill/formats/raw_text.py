@@ -13,8 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from tokenmill.core.errors import UserError
-from tokenmill.core.files import failing
+from tokenmill.core.files import changed, failing
 from tokenmill.core.params import is_url
 from tokenmill.core.paths import real_path
 
@@ -118,13 +117,6 @@ def version_of(file: io.BufferedReader) -> Version:
         return file.raw.version
     status = os.fstat(file.fileno())
     return status.st_size, status.st_mtime_ns
-
-
-def changed(location: str) -> UserError:
-    """The error about a file or an object that is no longer what was listed."""
-    return UserError(
-        f"{location} changed while it was read; run `dvc repro` again when it is complete."
-    )
 
 
 class _ObjectFile(io.RawIOBase):

@@ -181,15 +181,15 @@ def row_groups(shard: ShardFile) -> list[RowGroup]:
 
 def totals(folder: Path) -> Totals:
     """Documents, bytes and characters of a folder, from the shards' footers: no text is read."""
-    found = shard_totals(folder)
+    found = shard_totals(shards(folder))
     return Totals(
         *(sum(getattr(one, key) for one in found) for key in ("documents", "bytes", "chars"))
     )
 
 
-def shard_totals(folder: Path) -> list[Totals]:
+def shard_totals(found: Iterable[ShardFile]) -> list[Totals]:
     """Documents, bytes and characters of each shard, in their order, from their footers."""
-    footers = [_read_footer(shard) for shard in shards(folder)]
+    footers = map(_read_footer, found)
     return [Totals(footer["documents"], footer["bytes"], footer["chars"]) for footer in footers]
 
 

@@ -226,8 +226,8 @@ class Choice(NamedTuple):
     """How the corpus is split."""
 
     method: SplitMethod
-    rules: list[SplitRule]
-    """How each of its shards is split, in their order."""
+    rules: list[tuple[ShardFile, SplitRule]]
+    """Its shards in their order, and how each is split."""
     has_sources: bool
     """Whether it has at most MAX_SOURCES sources, which are then told apart."""
 
@@ -246,26 +246,15 @@ def choose_split(clean: Path, params: TokenizeParams, executor: Executor) -> Cho
     threshold = int(params.val_fraction * 2**64)
     sources, named, val = set[str](), set[bool](), 0
     count = partial(_counts, threshold=threshold)
-    for sources_of, named_of, val_of in executor.map(count, shards.shards(clean)):
+    found = shards.shards(clean)
+    for sources_of, named_of, val_of in executor.map(count, found):
         if len(sources) <= MAX_SOURCES:
             sources |= sources_of
         named |= named_of
         val += val_of
     method = _method(clean, params, executor, is_named=len(named) > 1, val=val)
-    rules = _split_rules(clean, method, params.val_fraction)
-    return Choice(method, rules, has_sources=len(sources) <= MAX_SOURCES)
-
-
-def with_rules(clean: Path, rules: Sequence[SplitRule]) -> list[tuple[ShardFile, SplitRule]]:
-    """The shards of a folder, each with its rule.
-
-    Raises:
-        UserError: the folder has not as many shards as when the rules were chosen.
-    """
-    found = shards.shards(clean)
-    if len(found) != len(rules):
-        raise UserError(f"{clean} changed while it was read; run `dvc repro` again.")
-    return list(zip(found, rules, strict=True))
+    rules = zip(found, _split_rules(found, method, params.val_fraction), strict=True)
+    return Choice(method, list(rules), has_sources=len(sources) <= MAX_SOURCES)
 
 
 def _counts(shard: ShardFile, *, threshold: int) -> tuple[set[str], set[bool], int]:
@@ -305,7 +294,9 @@ def _method(
     return "hash"
 
 
-def _split_rules(clean: Path, method: SplitMethod, val_fraction: float) -> list[SplitRule]:
+def _split_rules(
+    found: Sequence[ShardFile], method: SplitMethod, val_fraction: float
+) -> list[SplitRule]:
     """How each shard of the corpus is split by `method`, so that each can be split by itself.
 
     `hash` sends a document to val if its stored id, the XXH3 hash of its text, is below
@@ -314,7 +305,7 @@ def _split_rules(clean: Path, method: SplitMethod, val_fraction: float) -> list[
     val_fraction)); a document across that character becomes one document in each split. For Tiny
     Shakespeare and 0.1 this is nanoGPT's split.
     """
-    chars = [totals.chars for totals in shards.shard_totals(clean)]
+    chars = [totals.chars for totals in shards.shard_totals(found)]
     edge = int(sum(chars) * (1 - val_fraction))
     if method in ("ends", "tail") and not 0 < edge < sum(chars):
         raise UserError(

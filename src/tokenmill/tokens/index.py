@@ -29,7 +29,7 @@ from tokenmill.formats.token_index import (
 )
 from tokenmill.formats.token_row import Tokens, document_ends, open_tokens
 from tokenmill.formats.tokenizer import read_tokenizer
-from tokenmill.tokens.corpus import SplitRule, choose_split, runs, split_documents, with_rules
+from tokenmill.tokens.corpus import SplitRule, choose_split, runs, split_documents
 from tokenmill.tokens.params import TokenizeParams
 from tokenmill.tokens.words import Words
 
@@ -151,7 +151,7 @@ def _sources(clean: Path, split: TokenizeParams, documents: int) -> list[Source]
     found: list[Source] = []
     count = 0
     with ThreadExecutor() as executor:
-        items = with_rules(clean, choose_split(clean, split, executor).rules)
+        items = choose_split(clean, split, executor).rules
         for name, length in itertools.chain.from_iterable(executor.map(_shard_runs, items)):
             if not found or found[-1].name != name:
                 found.append(Source(first_document=count, name=name))

@@ -55,7 +55,6 @@ from tokenmill.tokens.corpus import (
     probe,
     segmented,
     split_documents,
-    with_rules,
 )
 from tokenmill.tokens.encoder import Encoder, choose_encoder
 from tokenmill.tokens.params import TokenizeParams
@@ -114,7 +113,7 @@ def pack(
         waiting = partial(say, "another run of this project is tokenizing; waiting for it to end")
         # All runs share the finished shards
         with files.hold_lock(results.with_name(f"{results.name}.lock"), waiting):
-            done = _pack_all(work, with_rules(clean, rules), executor)
+            done = _pack_all(work, rules, executor)
         _refuse_empty_split(done, method, params)
         metadata = TokenMetadata.of(
             done,
