@@ -477,7 +477,7 @@ ENCODED = {
 
 def file_in(texts: list[str], ending: str) -> str:
     """A file of these texts; JSON is not escaped, so that its encoding matters."""
-    if ending == ".jsonl":
+    if ending in (".jsonl", ".ndjson"):
         return "".join(json.dumps(text, ensure_ascii=False) + "\n" for text in texts)
     if ending == ".json":
         return json.dumps(texts, ensure_ascii=False)

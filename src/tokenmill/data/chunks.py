@@ -67,15 +67,15 @@ class Chunk:
     """How many files or parts of files are in it, as far as they count for CHUNK_FILES."""
 
 
+@dataclass(frozen=True)
 class Planner:
     """Cuts the input into chunks of about the same size."""
 
-    def __init__(self, params: CleanParams, advance: Advance, size: int):
-        """Make chunks of about `size` bytes; a single record may be longer. Report the bytes on
-        disk that are already read here to `advance`."""
-        self._params = params
-        self._advance = advance
-        self._size = size
+    params: CleanParams
+    advance: Advance
+    """Is told the bytes on disk that are already read here."""
+    size: int
+    """About the bytes of a chunk; a single record may be longer."""
 
     def chunks(self, sources: Iterable[Source]) -> Iterator[Chunk]:
         """The chunks of all sources, in their order."""
@@ -84,30 +84,30 @@ class Planner:
             for strategy, group in itertools.groupby(sources, self._strategy)
             for chunk in strategy(group)
         )
-        for group in _grouped(((one, one.held, one.files) for one in chunks), self._size):
+        for group in _grouped(((one, one.held, one.files) for one in chunks), self.size):
             yield _joined(group)
 
     def _strategy(self, source: Source) -> Callable[[Iterable[Source]], Iterator[Chunk]]:
         form = FORMATS[source.format]
         is_plain = source.compression is None
         if form.read is None:
-            is_large = is_plain and 8 * source.size > self._size
+            is_large = is_plain and 8 * source.size > self.size
             return self._row_ranges if is_large else self._texts
-        if is_plain and source.size <= self._size:
+        if is_plain and source.size <= self.size:
             return self._small_files
         if is_plain and form.has_records_in_lines and has_plain_lines(source):
             return self._line_ranges
         return self._parts if form.cut else self._texts
 
     def _small_files(self, sources: Iterable[Source]) -> Iterator[Chunk]:
-        for group in _grouped(((one, one.size, 1) for one in sources), self._size):
+        for group in _grouped(((one, one.size, 1) for one in sources), self.size):
             size = sum(one.size for one in group)
             yield Chunk(partial(_read_files, group), size, held=size, files=len(group))
 
     def _line_ranges(self, sources: Iterable[Source]) -> Iterator[Chunk]:
         for source in sources:
-            for begin in range(0, source.size, self._size):
-                size = min(self._size, source.size - begin)
+            for begin in range(0, source.size, self.size):
+                size = min(self.size, source.size - begin)
                 yield Chunk(partial(_read_range, source, begin, size), size)
 
     def _parts(self, sources: Iterable[Source]) -> Iterator[Chunk]:
@@ -115,9 +115,9 @@ class Planner:
             cut = FORMATS[source.format].cut
             assert cut is not None
             tally = Tally()
-            stream = read_utf8(source, tally, self._advance)
+            stream = read_utf8(source, tally, self.advance)
             begin = 0 if source.compression else mark_bytes(source)
-            for number, part in enumerate(cut(stream, source, self._params, self._size)):
+            for number, part in enumerate(cut(stream, source, self.params, self.size)):
                 place = None
                 size = sum(map(len, part.blocks))
                 # Until another encoding is found, the file has the bytes of the parts
@@ -130,7 +130,7 @@ class Planner:
 
     def _row_ranges(self, sources: Iterable[Source]) -> Iterator[Chunk]:
         for table in map(Table, sources):
-            for place in cut_parquet(table, self._params, self._size, CHUNK_TEXTS):
+            for place in cut_parquet(table, self.params, self.size, CHUNK_TEXTS):
                 yield Chunk(partial(_read_rows, table, place), table.size_of(place))
 
     def _texts(self, sources: Iterable[Source]) -> Iterator[Chunk]:
@@ -138,10 +138,10 @@ class Planner:
         chars = 0
         tally = Tally()
         for source in sources:
-            for text in texts(source, self._params, tally, self._advance):
+            for text in texts(source, self.params, tally, self.advance):
                 found.append((text, source.name))
                 chars += len(text)
-                if chars >= self._size or len(found) == CHUNK_TEXTS:
+                if chars >= self.size or len(found) == CHUNK_TEXTS:
                     yield Chunk(partial(_counted, _columns(found), tally.take()))
                     chars = 0
         yield Chunk(partial(_counted, _columns(found), tally), held=chars)

@@ -338,32 +338,32 @@ def _table_here(source: Source) -> Table:
     return Table(source)
 
 
+@dataclass
 class Rows:
-    """The rows of a parquet file, or those at a place, up to about `most` bytes."""
+    """The rows of a parquet file at a place, up to about `most` bytes."""
 
-    def __init__(self, table: Table, place: range | None = None, most: float = math.inf):
-        self._table = table
-        self._place = range(table.rows) if place is None else place
-        self._most = most
-        self.left = range(0)
-        """The rows that were left because those before them had as many bytes."""
+    table: Table
+    place: range
+    most: float = math.inf
+    left: range = range(0)
+    """The rows that were left because those before them had as many bytes."""
 
     def texts(
         self, params: CleanParams, tally: Tally, advance: Advance = lambda _: None
     ) -> Iterator[str]:
         """Their texts. A row with a cell of more than MAX_RECORD_BYTES is counted as dropped."""
         rows = self._rows(params.columns, tally, advance)
-        first = self._place.start == 0
-        return record_texts(rows, self._table.source.place, params.columns, tally, first=first)
+        first = self.place.start == 0
+        return record_texts(rows, self.table.source.place, params.columns, tally, first=first)
 
     def _rows(
         self, columns: list[str] | None, tally: Tally, advance: Advance
     ) -> Iterator[dict[str, Any]]:
-        begin, end = self._place.start, self._place.stop
+        begin, end = self.place.start, self.place.stop
         held = 0
-        for batch in self._table.batches(columns, self._place):
+        for batch in self.table.batches(columns, self.place):
             done = begin + len(batch)
-            advance(self._table.size_of(range(begin, done)))
+            advance(self.table.size_of(range(begin, done)))
             begin = done
             held += int(batch.estimated_size())
             for row in batch.iter_rows(named=True):
@@ -371,7 +371,7 @@ class Rows:
                     tally.drop("no_text", f"a cell of more than {MAX_RECORD_BYTES:,} bytes")
                 else:
                     yield row
-            if held >= self._most:
+            if held >= self.most:
                 self.left = range(begin, end)
                 break
 
@@ -469,7 +469,8 @@ def texts(
     `tally`."""
     read = FORMATS[source.format].read
     if read is None:
-        found = Rows(Table(source)).texts(params, tally, advance)
+        table = Table(source)
+        found = Rows(table, range(table.rows)).texts(params, tally, advance)
     else:
         found = read(read_utf8(source, tally, advance), source, params, tally, Ends())
     return without_damage(found, tally)

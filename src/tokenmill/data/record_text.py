@@ -50,15 +50,7 @@ THOUGHTS = ("thinking", "reasoning_content")
 CALLS = ("tool_use", "server_tool_use", "tool_call", "function_call")
 """The types of parts of a message that call a tool."""
 
-MEDIA = (
-    "image",
-    "image_url",
-    "input_image",
-    "image_asset_pointer",
-    "audio",
-    "input_audio",
-    "video",
-)
+MEDIA = ("image", "image_url", "input_image", "audio", "input_audio", "video")
 """The types of parts without text that are counted by name. All others are `other`, so that a text
 cannot fill the memory with names."""
 
