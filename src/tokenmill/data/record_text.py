@@ -137,7 +137,7 @@ def text_of(record: Any, unread: Counter[str]) -> str | None:
 
     Args:
         record: the record.
-        unread: counts by name what a conversation has that is no text, such as images.
+        unread: counts by name what is left out of a conversation, such as images.
 
     Example:
         >>> record = {"instruction": "Add.", "input": "1 + 1", "output": "2"}

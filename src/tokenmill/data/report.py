@@ -64,7 +64,7 @@ class Tally:
     refusals: dict[str, str] = field(default_factory=dict)
     """The reason to refuse a file if no document is found in it, by file."""
     unread: Counter[str] = field(default_factory=Counter)
-    """The number of parts of conversations that are no text, by their type."""
+    """How often something was left out of a conversation, by its name."""
     letters: int = 0
     letters_taken: int = 0
     """The number of letters that the mode's alphabet has no spelling for, counted only where there

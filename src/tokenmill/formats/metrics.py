@@ -199,8 +199,8 @@ class CleanReport(Section):
     examples: dict[str, list[Example]]
     """The beginnings of a few dropped documents, by reason."""
     unread: dict[str, int] = Field(default_factory=dict, exclude_if=operator.not_)
-    """The number of parts of conversations that are no text, by their type; only if there are
-    any."""
+    """How often something was left out of a conversation, as images are, by its name; only if
+    anything was."""
     lengths: Lengths
     languages: dict[str, int]
     """The number of documents in each language, in a sample of the documents kept."""

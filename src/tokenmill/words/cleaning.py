@@ -70,9 +70,9 @@ def letters_warning(letters: Letters | None, mode: str) -> str:
 
 
 def unread_warning(report: CleanReport) -> str:
-    """A warning if parts of conversations were left out; otherwise an empty string."""
+    """What was left out of conversations, in words; an empty string if nothing was."""
     kinds = ", ".join(f"{count:,} {kind}" for kind, count in report.unread.items())
-    return f"left out of conversations, because it is no text of a turn: {kinds}" if kinds else ""
+    return f"left out of conversations (docs/own-text.md): {kinds}" if kinds else ""
 
 
 def damage_warning(report: CleanReport) -> str:
