@@ -39,7 +39,7 @@ from torch.utils._ordered_set import OrderedSet
 
 from tokenmill.model.config import ModelConfig
 from tokenmill.model.gpt import empty_model, is_hidden_matrix
-from tokenmill.training.compile import compile_part
+from tokenmill.training.compile import Compilation
 from tokenmill.training.optimizer import Muon
 
 BATCH = 64
@@ -225,11 +225,13 @@ def planned_update(architecture: str, layers: int) -> int:
 
 def update(architecture: str, layers: int, precision: torch.dtype) -> None:
     """Compile Muon's update of the matrices in the blocks, part by part."""
+    compiler = Compilation(on=True, why="").for_update(torch.device("cuda", 0))
+    assert compiler
 
     def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
         def run(*arguments: Any, **more: Any) -> Any:
             with contextlib.suppress(Planned):
-                compile_part(function)(*arguments, **more)
+                compiler(function)(*arguments, **more)
             return function(*arguments, **more)  # the next part needs what this one returns
 
         return run

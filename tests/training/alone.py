@@ -49,10 +49,11 @@ def limit_update(holds: int) -> None:
         micro_batch[0] = keywords["micro_batch"].sequences
         return train_step(*arguments, **keywords)
 
-    def step_or_nothing(self: Optimizer, *arguments: Any, **keywords: Any) -> None:
-        step(self, *arguments, **keywords)  # the weights are changed already when memory runs out
+    def step_or_nothing(self: Optimizer, loss: torch.Tensor) -> torch.Tensor:
+        norm = step(self, loss)  # the weights are changed already when memory runs out
         if micro_batch[0] > holds:
             raise torch.OutOfMemoryError("CUDA out of memory.")
+        return norm
 
     loop.train_step = note
     Optimizer.step = step_or_nothing  # type: ignore[method-assign]

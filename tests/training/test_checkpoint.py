@@ -47,7 +47,7 @@ def trained(seed: int = 0) -> tuple[GPT, Optimizer]:
     optimizer = Optimizer(model, train_params(optimizer="muon"), CPU)
     optimizer.backward(model(torch.arange(8)[None]).square().mean())
     optimizer.set_rates(0.01)
-    optimizer.step(loss=torch.ones(()), norm=torch.ones(()))
+    optimizer.step(torch.ones(()))
     return model, optimizer
 
 
@@ -82,7 +82,8 @@ def test_loaded_is_what_was_saved(tmp_path: Path):
     state.epoch_loss.add(1 / 3, 4)
     store.save(state, model, optimizer.state(), RESUMABLE)
     (checkpoint,) = store.checkpoints(print)
-    assert (checkpoint.state, checkpoint.resumable, checkpoint.step) == (state, RESUMABLE, 12)
+    assert (checkpoint.state, checkpoint.step) == (state, 12)
+    assert checkpoint.resumable.model_dump() == RESUMABLE
     other, _ = trained(seed=1)
     loaded = checkpoint.load(other)
     for ours, theirs in zip(model.parameters(), other.parameters(), strict=True):

@@ -139,7 +139,7 @@ def test_weights_gradients_and_optimizer_state_are_counted(
     optimizer.backward(loss)
     gradients = sum(p.grad.nbytes for p in model.parameters() if p.grad is not None)
     optimizer.set_rates(0.01)
-    optimizer.step(loss=loss.detach(), norm=optimizer.norm())
+    optimizer.step(loss.detach())
     need = memory(work, sequences=1, precision=torch.float32)
     assert need.optimizer == sum(value.nbytes for value in optimizer.state().values() if value.ndim)
     assert need.gradients == gradients

@@ -110,15 +110,13 @@ def _gradients(  # noqa: PLR0917 (what a step takes)
             copies = np.repeat(first, size)
             loss = loss_on(model, sequences, copies, micro_batch=size, compute=compute)
             (loss * LOSS_SCALE).backward()
-            return [_taken(weight) for weight in weights]
         except Exception as error:
             for weight in weights:
                 weight.grad = None
             micro_batch.shrink_after(error)
-
-
-def _taken(weight: Parameter) -> Tensor:
-    """The gradient of a weight, which loses it."""
-    gradient = weight.grad
-    weight.grad = None
-    return torch.zeros_like(weight) if gradient is None else gradient.detach()
+        else:
+            found = [weight.grad for weight in weights]
+            for weight in weights:
+                weight.grad = None
+            pairs = zip(weights, found, strict=True)
+            return [torch.zeros_like(weight) if one is None else one for weight, one in pairs]

@@ -6,6 +6,7 @@ run that continues, or is repeated, would not give the same bytes on a CPU. docs
 the figures behind the rule.
 """
 
+import functools
 import os
 import re
 import shutil
@@ -116,7 +117,9 @@ class Compilation:
         None on a CPU, where matrix products take nearly all of an update's time, or if the choice
         is not `on`.
         """
-        return compile_part if self.on and device.type == "cuda" else None
+        if not self.on or device.type != "cuda":
+            return None
+        return functools.partial(torch.compile, dynamic=False, options=ON_LISTS)  # type: ignore[call-overload]
 
 
 def _on_cpu() -> dict[str, Any]:
@@ -138,11 +141,6 @@ def _allow_shapes() -> None:
     from torch._dynamo import config  # noqa: PLC0415
 
     config.recompile_limit = MAX_SHAPES  # torch.compile has no argument for it before 2.13
-
-
-def compile_part(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Compile a part of an optimizer's update for a GPU."""
-    return torch.compile(function, dynamic=False, options=ON_LISTS)  # type: ignore[call-overload]
 
 
 def choose_compilation(

@@ -9,6 +9,7 @@ hold full tensors in both cases.
 
 import contextlib
 import os
+import re
 import sys
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
@@ -37,6 +38,11 @@ end."""
 STEP_TIMEOUT = timedelta(hours=1)
 """How long the other processes wait in a step for process 0, which may be writing to a slow disk.
 NCCL's own limit is 10 minutes."""
+
+LOST_CONTACT = re.compile(
+    "Connection closed|Connection reset|Broken pipe|NCCL|Socket|Timed out|gloo"
+)
+"""Matches what PyTorch says, in a plain RuntimeError, when another process is gone."""
 
 T = TypeVar("T")
 
@@ -195,7 +201,7 @@ def process_group(device: torch.device, *, shards: bool) -> Iterator[Group]:
         yield _joined(device, shards=shards)
         dist.destroy_process_group()  # after an error it might wait for the others in vain
     except (RuntimeError, dist.DistError) as error:
-        if not _is_lost_contact(error):
+        if not (isinstance(error, dist.DistError) or LOST_CONTACT.search(str(error))):
             raise
         why = first_line(error)[:200]
         raise UserError(
@@ -227,19 +233,6 @@ def _joined(device: torch.device, *, shards: bool) -> Group:
     control = dist.new_group(backend="gloo", timeout=CONTROL_TIMEOUT)
     assert isinstance(control, dist.ProcessGroup)
     return Group(rank=rank, size=size, control=control, shards=shards, on_this_machine=local)
-
-
-def _is_lost_contact(error: RuntimeError) -> bool:
-    signs = (
-        "Connection closed",
-        "Connection reset",
-        "Broken pipe",
-        "NCCL",
-        "Socket",
-        "Timed out",
-        "gloo",
-    )
-    return isinstance(error, dist.DistError) or any(sign in str(error) for sign in signs)
 
 
 class FlagSync:
@@ -329,14 +322,14 @@ def whole_model(model: GPT) -> GPT:
     return copy_model(model, full_tensor_on_main)
 
 
-def shard_like(value: Tensor, parameter: Tensor) -> Tensor:
-    """This process's shard of a full tensor, sharded as its parameter is."""
-    if not is_sharded(parameter) or value.shape != parameter.shape:
+def shard_like(value: Tensor, other: Tensor) -> Tensor:
+    """This process's shard of a full tensor, sharded as another one is."""
+    if not is_sharded(other):
         return value
     from torch.distributed.tensor import distribute_tensor  # noqa: PLC0415
 
-    on_device = value.to(parameter.device_mesh.device_type)
-    return distribute_tensor(on_device, parameter.device_mesh, parameter.placements)
+    on_device = value.to(other.device_mesh.device_type)
+    return distribute_tensor(on_device, other.device_mesh, other.placements)
 
 
 def is_sharded(tensor: Tensor) -> "TypeGuard[DTensor]":

@@ -148,13 +148,19 @@ class Optimizer:
         }
         self.param_groups = [{"params": list(self._names)}]
         """What PyTorch's loss scaler asks of an optimizer."""
-        self._kept: dict[Tensor, dict[str, Tensor]] = {
-            p: {AVERAGE: p.detach().clone()} if train.averages else {} for p in self._names
-        }
         rounds = multiplies_bfloat16(compute.device) and not compute.exact_float32
         precision = torch.bfloat16 if rounds else torch.float32
         muon = Muon(precision, decay=train.weight_decay, group=group, compiler=compiler)
         self._by_rule = _parameters_by_rule(self._names, train, muon, tables=model.ngram_tables)
+        self._kept: dict[Tensor, dict[str, Tensor]] = {
+            p: {AVERAGE: p.detach().clone()} if train.averages else {} for p in self._names
+        }
+        for rule, parameters in self._by_rule.items():
+            for p in parameters:
+                self._kept[p] |= {
+                    key: torch.zeros((), device=p.device) if key == "step" else zeros_like(p)
+                    for key in rule.keeps
+                }
         self._event: torch.Event | None = None
         self._scaler = torch.amp.GradScaler(
             compute.device.type, enabled=compute.precision == torch.float16
@@ -180,14 +186,6 @@ class Optimizer:
         """Add the gradient of `loss`, scaled up where float16 would round it to zero."""
         self._scaler.scale(loss).backward()
 
-    def norm(self) -> Tensor:
-        """Divide the gradients by the loss scale, and return their global norm, a scalar. Every
-        `step` needs this once, after the last `backward`."""
-        self._scaler.unscale_(self)  # type: ignore[arg-type] (it asks for `param_groups` only)
-        return full_tensor(
-            torch.nn.utils.get_total_norm([p.grad for p in self._names if p.grad is not None])
-        )
-
     def set_rates(
         self, learning_rate: float, *, momentum: float = MOMENTUM, average: float = 0.0
     ) -> None:
@@ -204,15 +202,19 @@ class Optimizer:
             torch.cuda.current_stream().wait_event(self._event)
             self._event = None
 
-    def step(self, *, loss: Tensor, norm: Tensor) -> None:
+    def step(self, loss: Tensor) -> Tensor:
         """Update the parameters from their gradients, then drop the gradients. With LoRA, also
-        compute the weights of its maps again.
+        compute the weights of its maps again. Return the gradient's global norm, a scalar.
 
-        Gradients are clipped to `train.gradient_clip`. If `loss` or the gradient's `norm` (scalars)
-        is not finite, neither this step nor any later one changes anything, so the weights are
-        still those from before when the losses are read. With float16 an overflowing gradient is
-        normal: it skips this one update of all parameters and lowers the loss scale.
+        Gradients are clipped to `train.gradient_clip`. If `loss` (a scalar) or the norm is not
+        finite, neither this step nor any later one changes anything, so the weights are still those
+        from before when the losses are read. With float16 an overflowing gradient is normal: it
+        skips this one update of all parameters and lowers the loss scale.
         """
+        self._scaler.unscale_(self)  # type: ignore[arg-type] (it asks for `param_groups` only)
+        norm = full_tensor(
+            torch.nn.utils.get_total_norm([p.grad for p in self._names if p.grad is not None])
+        )
         self.wait()
         overflow = ~norm.isfinite()
         self._halted |= ~loss.isfinite() if self.skips_overflow else overflow | ~loss.isfinite()
@@ -222,6 +224,7 @@ class Optimizer:
         self._scaler.update()
         self._move_average(unless=self._halted)
         self._renew()
+        return norm
 
     def _update(self, scale: Tensor, *, unless: Tensor) -> None:
         """Update all parameters that have gradients, unless the scalar tensor `unless` is true."""
@@ -229,14 +232,7 @@ class Optimizer:
         if found_inf is None and unless:
             return
         for rule, parameters in self._by_rule.items():
-            ready = [p for p in parameters if p.grad is not None]
-            for p in ready:
-                if rule.keeps[0] not in self._kept[p]:
-                    self._kept[p] |= {
-                        key: torch.zeros((), device=p.device) if key == "step" else zeros_like(p)
-                        for key in rule.keeps
-                    }
-            if ready:
+            if ready := [p for p in parameters if p.grad is not None]:
                 rule.update(ready, self._kept, self._rates, scale, found_inf)
 
     @torch.no_grad()
@@ -306,11 +302,10 @@ class Optimizer:
         """The optimizer's state as tensors named `PARAMETER/KEY`, and the loss scaler's as `/KEY`.
         Process 0 gets full tensors, of a sharded model copies."""
         tensors = {
-            f"{self._names[p]}/{key}": full_tensor_on_main(
+            name: full_tensor_on_main(
                 value if is_sharded(value) or not self.group.shards else value.clone()
             )
-            for p, kept in self._kept.items()
-            for key, value in kept.items()
+            for name, value in self._named().items()
         }
         return tensors | {
             f"/{key}": torch.tensor(value) for key, value in self._scaler.state_dict().items()
@@ -318,33 +313,26 @@ class Optimizer:
 
     def fits(self, state: dict[str, Tensor]) -> bool:
         """Whether these tensors have the names and shapes of those that `state` returns."""
-        kept = {
-            f"{self._names[p]}/{key}": torch.Size() if key == "step" else p.shape
-            for rule, parameters in self._by_rule.items()
-            for p in parameters
-            for key in rule.keeps
-        }
-        others = {
-            f"{self._names[p]}/{AVERAGE}": p.shape for p in self._kept if AVERAGE in self._kept[p]
-        }
-        others |= dict.fromkeys((f"/{key}" for key in self._scaler.state_dict()), torch.Size())
-        found = {name: tensor.shape for name, tensor in state.items()}
-        # Before the first update that did not overflow there is nothing to keep
-        return found == kept | others or (self.skips_overflow and found == others)
+        own = {name: value.shape for name, value in self._named().items()}
+        own |= dict.fromkeys((f"/{key}" for key in self._scaler.state_dict()), torch.Size())
+        return own == {name: tensor.shape for name, tensor in state.items()}
 
     def load(self, state: dict[str, Tensor]) -> None:
         """Load what `state` returned."""
-        parameters = {name: p for p, name in self._names.items()}
-        scaler = {}
-        for full, value in state.items():
-            name, _, key = full.rpartition("/")
-            if name:
-                p = parameters[name]
-                self._kept[p][key] = shard_like(value, p).to(p.device, p.dtype)
-            else:
-                scaler[key] = value.item()
-        if scaler:
+        for p, kept in self._kept.items():
+            for key, own in kept.items():
+                value = state[f"{self._names[p]}/{key}"]
+                kept[key] = shard_like(value, own).to(own.device, own.dtype)
+        if scaler := {name[1:]: state[name].item() for name in state if name.startswith("/")}:
             self._scaler.load_state_dict(scaler)
+
+    def _named(self) -> dict[str, Tensor]:
+        """What is kept, by its name in the saved state."""
+        return {
+            f"{self._names[p]}/{key}": value
+            for p, kept in self._kept.items()
+            for key, value in kept.items()
+        }
 
 
 def _parameters_by_rule(

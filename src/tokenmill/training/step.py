@@ -90,9 +90,7 @@ def train_step(
             optimizer.forget_gradients()
             micro_batch.shrink_after(error)
     loss = optimizer.group.mean(loss)
-    norm = optimizer.norm()
-    optimizer.step(loss=loss, norm=norm)
-    return StepResult(loss=loss, gradient_norm=norm)
+    return StepResult(loss=loss, gradient_norm=optimizer.step(loss))
 
 
 def _add_gradients(
