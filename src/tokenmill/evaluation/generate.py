@@ -128,17 +128,14 @@ class Sampler:
             self._seen_BV = self._seen_BV[list(rows)]
 
     def _draw(self, logits_BV: Tensor) -> Tensor:
+        """Draw as `torch.multinomial` does: the id with the largest p / noise, where the noise is
+        exponential, is a draw from the probabilities p."""
         ids, p = candidate_probabilities(logits_BV, self._sampling)
-        chosen_B1 = (p / self._noise_like(p)).argmax(-1, keepdim=True)
-        return (chosen_B1 if ids is None else ids.gather(-1, chosen_B1))[:, 0]
-
-    def _noise_like(self, p: Tensor) -> Tensor:
-        """Exponential noise for probabilities `p`. The id with the largest p / noise is a draw from
-        p, as in `torch.multinomial`."""
         noise = torch.empty_like(p)
         for row, generator in zip(noise, self._generators, strict=True):
             row.exponential_(generator=generator)
-        return noise
+        chosen_B1 = (p / noise).argmax(-1, keepdim=True)
+        return (chosen_B1 if ids is None else ids.gather(-1, chosen_B1))[:, 0]
 
 
 def candidate_probabilities(logits_BV: Tensor, sampling: Sampling) -> tuple[Tensor | None, Tensor]:

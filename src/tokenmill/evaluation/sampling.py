@@ -48,11 +48,7 @@ class Sampling:
                 0 <= self.temperature < math.inf,
                 "0 (the likeliest token each time) or more",
             ),
-            (
-                "top_k",
-                self.top_k is None or self.top_k >= 1,
-                "1 or more",
-            ),
+            ("top_k", self.top_k is None or self.top_k >= 1, "1 or more"),
             (
                 "top_p",
                 self.top_p is None or 0 < self.top_p <= 1,

@@ -20,6 +20,7 @@ import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
+from tokenmill.model import ops
 from tokenmill.model.config import Architecture, LoraParams, ModelConfig
 from tokenmill.words.units import counted
 
@@ -116,8 +117,12 @@ class GPT(nn.Module, ABC):
     """How the model learns by LoRA (training/lora.py). If None, all its weights learn."""
     tokens: nn.Embedding
     blocks: nn.ModuleList
+    norm: Callable[[Tensor], Tensor]
+    """The norm behind the last block."""
     head: nn.Linear
 
+    logit_cap: ClassVar[float | None] = None
+    """The logits, which are float32 then, stay within ± this number, by tanh; None: no cap."""
     hf_names: ClassVar[Sequence[tuple[str, str]]]
     """Pairs of a part of our parameter names and the part that transformers has in its place. A
     pair that starts with a dot is replaced anywhere in a name, the others only at its start."""
@@ -165,12 +170,11 @@ class GPT(nn.Module, ABC):
         x_BTD = self.embed(ids_BT, starts_BT, cache)
         return self.forward_embedded(x_BTD, targets_BT, starts_BT, cache)
 
-    @abstractmethod
-    def embed(self, ids_BT: Tensor, starts_BT: Tensor | None, cache: KVCache | None) -> Tensor:
+    def embed(self, ids_BT: Tensor, starts_BT: Tensor | None, cache: KVCache | None) -> Tensor:  # noqa: ARG002
         """Look up embeddings: ids (B, T) -> the input of the blocks (B, T, D). On a CPU this part
         is not compiled."""
+        return self.tokens(ids_BT)
 
-    @abstractmethod
     def forward_embedded(
         self,
         x_BTD: Tensor,
@@ -179,6 +183,27 @@ class GPT(nn.Module, ABC):
         cache: KVCache | None,
     ) -> Tensor:
         """The part of `forward` after `embed`. On a CPU it is the part that is compiled."""
+        start = 0 if cache is None else cache.length
+        x_BTD, *positions = self.enter(ops.residual_stream(x_BTD), start)
+        mask = None if starts_BT is None else ops.own_text_mask(starts_BT)
+        for layer, block in enumerate(self.blocks):
+            x_BTD = block(x_BTD, *positions, None if cache is None else cache.layers[layer], mask)
+        if cache is not None:
+            x_BTD = x_BTD[:, -1:]
+        x_BTD = self.norm(x_BTD)
+        if targets_BT is not None:
+            some_ignored = starts_BT is not None
+            return ops.next_token_loss(
+                x_BTD, self.head.weight, targets_BT, cap=self.logit_cap, some_ignored=some_ignored
+            )
+        logits_BTV = self.head(x_BTD)
+        cap = self.logit_cap
+        return logits_BTV if cap is None else ops.softcap(logits_BTV.float(), cap)
+
+    def enter(self, x_BTD: Tensor, start: int) -> tuple[Tensor, ...]:  # noqa: ARG002
+        """What the first block gets of the embeddings of tokens whose first position is `start`,
+        and what each block gets beside it."""
+        return (x_BTD,)
 
     @staticmethod
     @abstractmethod

@@ -19,7 +19,7 @@ from torch.nn import functional as F
 from tokenmill.model import ops
 from tokenmill.model.config import ModelConfig
 from tokenmill.model.gpt import GPT, KVCache, LayerCache, TrainingMemory
-from tokenmill.model.ops import attend, gelu, next_token_loss, own_text_mask, stream_dtype
+from tokenmill.model.ops import attend, gelu, stream_dtype
 
 
 def rows(x_BTD: Tensor) -> Tensor:
@@ -181,28 +181,6 @@ class GPT2(GPT):
         position_T = torch.arange(start, start + ids_BT.shape[1], device=ids_BT.device)
         own_T = position_T if starts_BT is None else position_T - starts_BT
         return self.drop(self.tokens(ids_BT) + self.positions(own_T))
-
-    def forward_embedded(
-        self,
-        x_BTD: Tensor,
-        targets_BT: Tensor | None,
-        starts_BT: Tensor | None,
-        cache: KVCache | None,
-    ) -> Tensor:
-        """See `GPT.forward_embedded`."""
-        x_BTD = ops.residual_stream(x_BTD)
-        mask = None if starts_BT is None else own_text_mask(starts_BT)
-        for layer, block in enumerate(self.blocks):
-            x_BTD = block(x_BTD, None if cache is None else cache.layers[layer], mask)
-        if cache is not None:
-            x_BTD = x_BTD[:, -1:]
-        x_BTD = self.norm(x_BTD)
-        if targets_BT is not None:
-            some_ignored = starts_BT is not None
-            return next_token_loss(
-                x_BTD, self.head.weight, targets_BT, cap=None, some_ignored=some_ignored
-            )
-        return self.head(x_BTD)
 
     @staticmethod
     def hf_config(config: ModelConfig) -> dict[str, Any]:

@@ -16,16 +16,13 @@ from torch.nn import functional as F
 
 from tokenmill.model import ops
 from tokenmill.model.config import ModelConfig
-from tokenmill.model.gpt import GPT, KVCache, LayerCache, TrainingMemory
+from tokenmill.model.gpt import GPT, LayerCache, TrainingMemory
 from tokenmill.model.ops import (
     NORM_EPS,
     apply_rotary,
     attend,
-    next_token_loss,
-    own_text_mask,
     relu_squared,
     rms_norm,
-    softcap,
     stream_dtype,
 )
 
@@ -126,6 +123,9 @@ class NanoChat(GPT):
         (".down.", ".mlp.fc2."),
     )
 
+    norm = staticmethod(rms_norm)
+    logit_cap = LOGIT_CAP
+
     def __init__(self, config: ModelConfig):
         super().__init__(config)
         self.tokens = nn.Embedding(config.vocab_size, config.n_embd)
@@ -163,38 +163,12 @@ class NanoChat(GPT):
             else:
                 nn.init.uniform_(parameter, -bound, bound)
 
-    def embed(self, ids_BT: Tensor, starts_BT: Tensor | None, cache: KVCache | None) -> Tensor:  # noqa: ARG002
-        """Look up the tokens' embeddings only; rotary attention adds the positions. See
-        `GPT.embed`."""
-        return self.tokens(ids_BT)
-
-    def forward_embedded(
-        self,
-        x_BTD: Tensor,
-        targets_BT: Tensor | None,
-        starts_BT: Tensor | None,
-        cache: KVCache | None,
-    ) -> Tensor:
-        """See `GPT.forward_embedded`; the logits are float32."""
-        x_BTD = self.drop(rms_norm(ops.residual_stream(x_BTD)))
-        start = 0 if cache is None else cache.length
+    def enter(self, x_BTD: Tensor, start: int) -> tuple[Tensor, ...]:
+        """The normed embeddings, and the rotations of their positions, which attention makes; see
+        `GPT.enter`."""
         cos, sin = (angle[start : start + x_BTD.shape[1]] for angle in (self.cos, self.sin))
-        cos_TK = torch.cat((cos, cos), dim=-1)
-        sin_TK = torch.cat((sin, -sin), dim=-1)
-        mask = None if starts_BT is None else own_text_mask(starts_BT)
-        for layer, block in enumerate(self.blocks):
-            x_BTD = block(
-                x_BTD, cos_TK, sin_TK, None if cache is None else cache.layers[layer], mask
-            )
-        if cache is not None:
-            x_BTD = x_BTD[:, -1:]
-        x_BTD = rms_norm(x_BTD)
-        if targets_BT is not None:
-            some_ignored = starts_BT is not None
-            return next_token_loss(
-                x_BTD, self.head.weight, targets_BT, cap=LOGIT_CAP, some_ignored=some_ignored
-            )
-        return softcap(self.head(x_BTD).float(), LOGIT_CAP)
+        rotations = torch.cat((cos, cos), dim=-1), torch.cat((sin, -sin), dim=-1)
+        return self.drop(rms_norm(x_BTD)), *rotations
 
     @staticmethod
     def hf_config(config: ModelConfig) -> dict[str, Any]:
