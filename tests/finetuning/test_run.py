@@ -129,7 +129,7 @@ def tune(
             tokens=base / "tokens",
             tokenizer_file=base / "tokenizer.json",
         )
-    outcome = run_job(job, runtime=runtime_section, output=folder / "model", times=folder)
+    outcome = run_job(job, runtime=runtime_section, output=folder / "model", metrics=folder)
     assert outcome
     return outcome
 
@@ -300,12 +300,15 @@ def test_the_warm_up_follows_from_an_epoch(sequences: int, warmup: int):
         assert train.schedule.warmup_steps == warmup
 
 
-@pytest.mark.parametrize(("method", "share"), [("full", 0.25), ("lora", 2.5)])
-def test_rates_and_rules_of_the_base_do_not_count(method: Method, share: float):
-    """They are for training from scratch."""
+@pytest.mark.parametrize(
+    ("method", "width", "share"),
+    [("full", 16, 0.25), ("lora", 32, 1.25), ("lora", 64, 2.5), ("lora", 768, 2.5)],
+)
+def test_rates_and_rules_of_the_base_do_not_count(method: Method, width: int, share: float):
+    """They are for training from scratch. LoRA has half the share at a width of 32."""
     changes = {"methods": [method], "data": "/", "learning_rate": "auto"}
     params = FinetuneParams.model_validate(SECTION | changes)
-    model = ModelParams.model_validate(MODEL)
+    model = ModelParams.model_validate(MODEL | {"n_embd": width})
     others = train_params(
         epochs=9,
         batch_size=64,

@@ -1,5 +1,6 @@
 """The section `finetune` of params.yaml."""
 
+import math
 from pathlib import Path
 from typing import Annotated, Literal, TypeAlias
 
@@ -18,11 +19,11 @@ from tokenmill.training.params import (
 
 Method: TypeAlias = Literal["full", "lora"]
 
-RATES: dict[Method, float] = {"full": 0.25, "lora": 2.5}
-"""The learning rate as a multiple of the rate for training from scratch. For all weights it was
-6.25e-5 after 2.5e-4 (Radford et al. 2018, "Improving Language Understanding by Generative
-Pre-Training", section 4.1). For LoRA it is ten times that (Schulman et al. 2025, "LoRA Without
-Regret")."""
+RATES: dict[Method, tuple[float, float]] = {"full": (0.25, math.inf), "lora": (2.5, 0.018)}
+"""The learning rate as a multiple of the rate for training from scratch, and its most. For all
+weights it was 6.25e-5 after 2.5e-4 (Radford et al. 2018, "Improving Language Understanding by
+Generative Pre-Training", section 4.1). For LoRA it is ten times that (Schulman et al. 2025, "LoRA
+Without Regret"), but in narrow models no higher than at a width of 64 (docs/decisions.md)."""
 
 
 class FinetuneParams(Section):
@@ -53,7 +54,7 @@ class FinetuneParams(Section):
     learning_rate: AutoOrRate
     """The highest learning rate, of AdamW. `auto`: a quarter of the one that AdamW gets for
     training a model of this width from scratch (Radford et al. 2018, section 4.1), and for `lora`
-    ten times as much (Schulman et al. 2025)."""
+    ten times as much (Schulman et al. 2025), but at most 0.018."""
 
     lora: LoraParams
     """What learns with `lora`, and how."""
@@ -119,7 +120,8 @@ class FinetuneParams(Section):
         sequences."""
         rate = self.learning_rate
         if rate == "auto":
-            rate = float(f"{RATES[self.method] * auto_learning_rate(model, 'adamw'):.2g}")
+            share, most = RATES[self.method]
+            rate = min(float(f"{share * auto_learning_rate(model, 'adamw'):.2g}"), most)
         own = {
             "epochs": self.epochs,
             "batch_size": self.batch_size,
