@@ -257,7 +257,7 @@ def _tokenmill(
             job,
             runtime=RuntimeParams.model_validate(section("runtime", device="cpu")),
             output=output,
-            times=output,
+            metrics=output,
         )
         seconds = time.perf_counter() - began
         return load_model(output / "epoch-1"), seconds

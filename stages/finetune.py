@@ -61,16 +61,14 @@ def _finetune(params: Params, job: Job, chats: dict[str, ChatSplit]) -> None:
         job,
         runtime=params.runtime,
         output=paths.FINETUNED,
-        times=paths.FINETUNED_METRICS,
+        metrics=paths.FINETUNED_METRICS,
         live=paths.LIVE,
+        counts={
+            f"{name}_{key}": value
+            for name, split in chats.items()
+            for key, value in split.counts().items()
+        },
     )
-    if outcome is None:
-        return
-    counts = {
-        f"{name}_{key}": value
-        for name, split in chats.items()
-        for key, value in split.counts().items()
-    }
-    outcome.write_metrics(paths.FINETUNED_METRICS, **counts)
-    fits = {"bytes_per_token": rounded(chats["train"].bytes_per_token)}
-    write_json(paths.HELD_OUT, {"chats": chats["val"].examples} | fits | left_out)
+    if outcome:  # else another process writes the results
+        fits = {"bytes_per_token": rounded(chats["train"].bytes_per_token)}
+        write_json(paths.HELD_OUT, {"chats": chats["val"].examples} | fits | left_out)

@@ -30,14 +30,11 @@ def main() -> None:
         start=params.model.start,
         mixture=params.data.mixture,
     )
-    if launch_processes(params.runtime, step_flops=step_flops(job.work)):
-        return
-    outcome = run_job(
-        job,
-        runtime=params.runtime,
-        output=paths.MODEL,
-        times=paths.METRICS,
-        live=paths.LIVE,
-    )
-    if outcome:  # else another process writes the results
-        outcome.write_metrics(paths.METRICS)
+    if not launch_processes(params.runtime, step_flops=step_flops(job.work)):
+        run_job(
+            job,
+            runtime=params.runtime,
+            output=paths.MODEL,
+            metrics=paths.METRICS,
+            live=paths.LIVE,
+        )

@@ -149,11 +149,12 @@ def rerun_table() -> dict[str, str]:
     """
     table = dict[str, str]()
     for folder in sorted({path.parent for path in modules()} - {SOURCE}):
+        name = folder.relative_to(SOURCE).as_posix()
         reruns = {path: _named(stages_run_by(path)) for path in modules(folder)}
         if len(set(reruns.values())) == 1:
-            table[f"{folder.name}/"] = reruns.popitem()[1]
+            table[f"{name}/"] = reruns.popitem()[1]
         else:
-            table |= {f"{folder.name}/{path.name}": named for path, named in reruns.items()}
+            table |= {f"{name}/{path.name}": named for path, named in reruns.items()}
     return table | {
         path.name: _named(stages_run_by(path))
         for path in modules()

@@ -37,4 +37,4 @@ def train_here(model: dict[str, int], *, steps: int, epochs: int, every_steps: i
     checkpoint = section("runtime")["checkpoint"] | every
     runtime = RuntimeParams.model_validate(section("runtime", compile="off", checkpoint=checkpoint))
     job = training_job(params, train, paths.TOKENS, paths.TOKENIZER)
-    run_job(job, runtime=runtime, output=paths.MODEL, times=paths.METRICS, live=paths.LIVE)
+    run_job(job, runtime=runtime, output=paths.MODEL, metrics=paths.METRICS, live=paths.LIVE)

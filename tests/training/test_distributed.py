@@ -196,7 +196,7 @@ def test_each_process_may_read_its_tokens_from_another_place(
             {"runtime": {"checkpoint": {"every_steps": 4}}},
             "runtime.checkpoint.every_steps (4, and 3 there)",
         ),
-        ({"tokens": "others"}, "other parameters, text, weights to start from, or code"),
+        ({"tokens": "others"}, "process 0: tokens.train ("),
     ],
     ids=["rate", "epochs", "checkpoints", "tokens"],
 )

@@ -152,7 +152,7 @@ def run(
         mixture=mixture,
     )
     runtime = runtime_params(**changes.get("runtime", {}))
-    outcome = run_job(job, runtime=runtime, output=output, times=output.parent, live=live)
+    outcome = run_job(job, runtime=runtime, output=output, metrics=output.parent, live=live)
     assert outcome or "RANK" in os.environ
     return outcome  # type: ignore[return-value]
 

@@ -21,8 +21,6 @@ from tokenmill.formats.records import checked
 from tokenmill.formats.token_file import read_metadata
 from tokenmill.formats.token_row import open_tokens
 from tokenmill.formats.tokenizer import read_tokenizer
-from tokenmill.model.config import LoraParams
-from tokenmill.model.gpt import GPT
 from tokenmill.model.huggingface import load_model
 from tokenmill.model.manifest import MANIFEST, Manifest, TrainedWith, Tuned, read_manifest
 from tokenmill.model.sequences import PackedTexts
@@ -181,7 +179,9 @@ def tuning_job(
         work=Workload(config, train, tokens, whole_texts=True, learning=learning),
         manifest=manifest,
         identity=identity,
-        start=lambda: _first_model(newest, lora, seed=train.seed),
+        start=lambda: (
+            adapt(load_model(newest), lora, seed=train.seed) if lora else load_model(newest)
+        ),
         origin=origin,
         open=lambda compute, *_: Data(
             train=PackedTexts(rows, device=compute.device),
@@ -190,11 +190,6 @@ def tuning_job(
             place="memory",
         ),
     )
-
-
-def _first_model(folder: Path, lora: LoraParams | None, *, seed: int) -> GPT:
-    model = load_model(folder)
-    return adapt(model, lora, seed=seed) if lora else model
 
 
 def _sha256(layers: np.ndarray) -> str:

@@ -103,7 +103,7 @@ class StepBenchmark:
         self._step_on: Callable[[Batch], StepResult] = step_on
         if compilation.recorded:
             self._step_on = RecordedStep(
-                step_on, sequences=work.sequences_per_step, device=compute.device
+                step_on, sequences=work.largest_step, device=compute.device
             )
 
     def step(self, number: int, *, sequences: int | None = None) -> int:

@@ -19,7 +19,7 @@ from tokenmill.costs import Cost, TimingRow, find_times, read_timing, spent
 from tokenmill.formats.records import read_record
 from tokenmill.model.manifest import MANIFEST, WEIGHTS
 from tokenmill.training.history import StepRow, ValidationRow
-from tokenmill.training.identity import is_of_other_numerics
+from tokenmill.training.identity import NUMERICS_VERSION, read_identity
 from tokenmill.training.live import LiveRow, LiveRun, read_live_rows, read_live_run
 
 
@@ -171,7 +171,7 @@ class UnderWay:
         if self.run.diverged:
             return f"the training in {self.where} diverged {self.run.diverged}"
         way_on = "the same `dvc exp run` continues it"
-        if is_of_other_numerics(self.checkpoints):
+        if read_identity(self.checkpoints).get("numerics") not in {None, NUMERICS_VERSION}:
             way_on = "only a checkout of the version of TokenMill that began it continues it"
         elif self.name is None:
             way_on = f"`dvc repro` or {way_on}"

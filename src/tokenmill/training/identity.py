@@ -82,11 +82,6 @@ def read_identity(folder: Path) -> Identity:
         return {}
 
 
-def is_of_other_numerics(folder: Path) -> bool:
-    """Whether the checkpoints of the run in `folder` are of another NUMERICS_VERSION."""
-    return read_identity(folder).get("numerics", NUMERICS_VERSION) != NUMERICS_VERSION
-
-
 def run_of_other_version(root: Path, identity: Identity) -> str:
     """A sentence about a run in `root` that has checkpoints and is that of `identity`, but by a
     version of TokenMill with other numerics or other parameters. Empty if there is none."""

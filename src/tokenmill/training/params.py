@@ -3,7 +3,7 @@ never what)."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal, LiteralString
 
 from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo
 from pydantic_core import PydanticCustomError
@@ -15,27 +15,25 @@ from tokenmill.formats.token_file import PlacementParams
 from tokenmill.model.config import ModelParams
 
 
-def _auto_or_count(value: object) -> object:
-    """Refuse anything but `auto` or a positive integer with one error message; pydantic would give
-    one for each alternative."""
-    if value == "auto" or (isinstance(value, int) and not isinstance(value, bool) and value >= 1):
-        return value
-    raise PydanticCustomError("count", "'auto' or an integer greater than or equal to 1")
+def _auto_or(kind: type[int | float], allowed: LiteralString) -> BeforeValidator:
+    """Refuse anything but `auto` or a positive number of this kind with one error message; pydantic
+    would give one for each alternative."""
+
+    def check(value: Any) -> Any:
+        is_number = isinstance(value, int | kind) and not isinstance(value, bool)
+        if value == "auto" or (is_number and value > 0):
+            return value
+        raise PydanticCustomError("auto", allowed)
+
+    return BeforeValidator(check)
 
 
-AutoOrCount = Annotated[Literal["auto"] | int, BeforeValidator(_auto_or_count)]
-
-
-def _auto_or_rate(value: object) -> object:
-    """Refuse anything but `auto` or a positive number with one error message."""
-    if value == "auto" or (
-        isinstance(value, int | float) and not isinstance(value, bool) and value > 0
-    ):
-        return value
-    raise PydanticCustomError("rate", "'auto' or a number greater than 0")
-
-
-AutoOrRate = Annotated[Literal["auto"] | float, BeforeValidator(_auto_or_rate)]
+AutoOrCount = Annotated[
+    Literal["auto"] | int, _auto_or(int, "'auto' or an integer greater than or equal to 1")
+]
+AutoOrRate = Annotated[
+    Literal["auto"] | float, _auto_or(float, "'auto' or a number greater than 0")
+]
 
 
 OptimizerName = Literal["adamw", "muon"]

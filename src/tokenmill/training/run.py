@@ -4,7 +4,7 @@ import contextlib
 import functools
 import io
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -67,28 +67,22 @@ class Outcome:
     manifest: Manifest
     state: RunState
 
-    def write_metrics(self, folder: Path, **more: float) -> None:
-        """Write history.csv, steps.csv and train.json, which gets the numbers `more`, too."""
-        epochs = self.state.epochs
-        write_rows(folder / HISTORY.name, EpochRow, epochs)
-        write_rows(folder / STEPS.name, StepRow, self.state.steps)
-        numbers = train_metrics(epochs[-1], parameters=self.manifest.parameters)
-        write_json(folder / TRAIN_METRICS.name, numbers | more)
-
 
 def run_job(
     job: Job,
     *,
     runtime: RuntimeParams,
     output: Path,
-    times: Path,
+    metrics: Path,
     live: Path | None = None,
+    counts: Mapping[str, float] | None = None,
 ) -> Outcome | None:
-    """Train to `train.epochs`; write the folder `output`, and the tables of times and costs into
-    the folder `times`.
+    """Train to `train.epochs`; write the folder `output`, and train.json and the tables of epochs,
+    steps, times and costs into the folder `metrics`.
 
     Args:
         live: a folder for files that show how the run goes while it is on; see `LiveFiles`.
+        counts: more numbers for train.json.
 
     Returns:
         None in all processes of a group but the main one.
@@ -132,7 +126,7 @@ def run_job(
             if not group.is_main:
                 return None
             manifest = export(job, training, output, display.say)
-            write_times(training, times)
+            write_metrics(training, metrics, manifest.parameters, counts or {})
     prune_runs(resume_root(), keep=runtime.checkpoint.keep_runs, last=store.folder.name)
     return Outcome(manifest, training.state)
 
@@ -164,30 +158,26 @@ def refuse_other_run(job: Job, runtime: RuntimeParams, group: Group, *, precisio
     Raises:
         UserError: this is not the main process, and that one has other values.
     """
-    manifest = job.manifest
     section = "finetune" if job.work.whole_texts else "train"
-    values = {
-        "model": manifest.model.model_dump(),
-        section: manifest.train.model_dump() | {"precision": precision},
+    values = {name: value for name, value in job.identity.items() if name != "train"} | {
+        section: job.work.train.model_dump() | {"precision": precision},
         "runtime": {
             "parallel": runtime.parallel,
             "checkpoint": {"every_steps": runtime.checkpoint.every_steps},
         },
     }
-    mine = manifest.fingerprint, dict(dotted(values))
+    mine = dict(dotted(values))
     there = group.broadcast(mine)
-    if mine == there:
-        return
     others = [
-        f"{name} ({value}, and {there[1].get(name)} there)"
-        for name, value in mine[1].items()
-        if value != there[1].get(name)
+        f"{name} ({mine.get(name)}, and {there.get(name)} there)"
+        for name in mine | there
+        if mine.get(name) != there.get(name)
     ]
-    differs = ", ".join(others) or "other parameters, text, weights to start from, or code"
-    raise UserError(
-        f"process {group.rank} would train another run than process 0: {differs}; give all "
-        "machines the same checkout, parameters, data and models."
-    )
+    if others:
+        raise UserError(
+            f"process {group.rank} would train another run than process 0: {', '.join(others)}; "
+            "give all machines the same checkout, parameters, data and models."
+        )
 
 
 @contextlib.contextmanager
@@ -334,11 +324,18 @@ def export(job: Job, training: Training, output: Path, say: Callable[[str], None
     return manifest
 
 
-def write_times(training: Training, times: Path) -> None:
-    """Write the times of the run and what every epoch cost to the folder `times`."""
-    ends = [row.step for row in training.state.epochs]
+def write_metrics(
+    training: Training, folder: Path, parameters: int, counts: Mapping[str, float]
+) -> None:
+    """Write what `run_job` writes into the folder `metrics`."""
+    epochs = training.state.epochs
+    write_rows(folder / HISTORY.name, EpochRow, epochs)
+    write_rows(folder / STEPS.name, StepRow, training.state.steps)
+    numbers = train_metrics(epochs[-1], parameters=parameters)
+    write_json(folder / TRAIN_METRICS.name, {**numbers, **counts})
+    ends = [row.step for row in epochs]
     timing = read_timing(training.store.folder / TIMING, steps=ends[-1])
-    publish_times(times, timing, epoch_costs(timing, ends))
+    publish_times(folder, timing, epoch_costs(timing, ends))
 
 
 def run_summary(work: Workload, setup: Setup, parameters: int) -> list[tuple[str, str]]:

@@ -117,7 +117,9 @@ class AsyncCheckpointer:
         self._first_step = None
         try:
             copy = model if owned else copy_model(model, self._copies.copy)
-            tensors = optimizer if owned else self._copies.of(optimizer)
+            tensors = optimizer
+            if not owned:
+                tensors = {name: self._copies.copy(value) for name, value in optimizer.items()}
         except Exception as error:
             if not is_out_of_memory(error):
                 raise
@@ -179,10 +181,6 @@ class HostCopies:
         self._stream.wait_stream(torch.cuda.current_stream(tensor.device))
         with torch.cuda.stream(self._stream):
             return self._pinned[tensor].copy_(value, non_blocking=True)
-
-    def of(self, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-        """A copy of each tensor."""
-        return {name: self.copy(tensor) for name, tensor in tensors.items()}
 
     def all_made(self) -> torch.Event | None:
         """The event that happens when a GPU has made all copies so far; None if there is none to

@@ -120,10 +120,9 @@ def _may_have_missed_the_end(state: RunState, then: TrainParams, work: Workload)
 
 
 def params_at_checkpoint(train: TrainParams, checkpoint: Checkpoint) -> TrainParams:
-    """Today's parameters, with the values of RESUMABLE_KEYS with which the checkpoint was
-    trained."""
-    then = checkpoint.resumable
-    schedule = train.schedule.model_copy(update=then["schedule"])
+    """Today's parameters, with those of `Resumable` with which the checkpoint was trained."""
+    then = vars(checkpoint.resumable)
+    schedule = train.schedule.model_copy(update=vars(then["schedule"]))
     return train.model_copy(update=then | {"schedule": schedule})
 
 

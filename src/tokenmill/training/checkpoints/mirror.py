@@ -311,7 +311,7 @@ class Mirror:
                 except (UserError, ValueError, KeyError) as error:
                     self._leave_out(step, error)
                 else:
-                    yield Checkpoint(Path(source), saved.state, saved.resumable.model_dump())
+                    yield Checkpoint(Path(source), saved.state, saved.resumable)
 
     def _is_fetched(self, checkpoint: Checkpoint) -> bool:
         try:

@@ -73,8 +73,8 @@ class Checkpoint:
 
     folder: Path
     state: RunState
-    resumable: dict[str, Any]
-    """The values of RESUMABLE_KEYS with which it was trained."""
+    resumable: Resumable
+    """The parameters with which it was trained that a run may change."""
 
     @property
     def step(self) -> int:
@@ -186,14 +186,18 @@ class CheckpointStore:
         ]
         if others:
             raise UserError(f"the weights of {', '.join(others)} are gone or changed")
-        return Checkpoint(folder, state, saved.resumable.model_dump())
+        return Checkpoint(folder, state, saved.resumable)
 
     def save(
         self, state: RunState, model: GPT, optimizer: dict[str, Tensor], resumable: dict[str, Any]
     ) -> None:
         """Write a checkpoint; an older one of the same step is replaced."""
         with write_directory(self.checkpoint_folder(state.step)) as folder:
-            _save_learned(model, folder)
+            if model.lora:  # which is all that training changes
+                write_json(folder / CONFIG, hf_config(model.config))
+                save_adapter(model, folder)
+            else:
+                save_weights(model, folder)
             with write_beside(folder / OPTIMIZER) as path:
                 safetensors.torch.save_file(
                     {k: v.detach().cpu().contiguous() for k, v in optimizer.items()}, path
@@ -252,15 +256,6 @@ class CheckpointStore:
                     refuse_link(path)
                 found.update(enumerate(read_state(folder).state.epoch_weights, start=1))
         return found
-
-
-def _save_learned(model: GPT, folder: Path) -> None:
-    """Write what training changes: all weights, or the adapter of a model that learns by LoRA."""
-    if not model.lora:
-        save_weights(model, folder)
-        return
-    write_json(folder / CONFIG, hf_config(model.config))
-    save_adapter(model, folder)
 
 
 class SavedState(BaseModel):
