@@ -171,7 +171,8 @@ class UnderWay:
         if self.run.diverged:
             return f"the training in {self.where} diverged {self.run.diverged}"
         way_on = "the same `dvc exp run` continues it"
-        if read_identity(self.checkpoints).get("numerics") not in {None, NUMERICS_VERSION}:
+        numerics = read_identity(self.checkpoints).get("numerics", NUMERICS_VERSION)
+        if numerics != NUMERICS_VERSION:
             way_on = "only a checkout of the version of TokenMill that began it continues it"
         elif self.name is None:
             way_on = f"`dvc repro` or {way_on}"
