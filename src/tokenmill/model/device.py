@@ -18,6 +18,7 @@ from tokenmill.core.errors import UserError
 from tokenmill.core.params import DeviceName
 from tokenmill.executor import own_cores
 from tokenmill.wait_policy import adapt_wait_policy
+from tokenmill.words.units import counted
 
 # Constants of glibc's malloc.h
 M_TRIM_THRESHOLD = -1
@@ -52,12 +53,9 @@ class Compute:
         """The device's name as its maker writes it."""
         if self.device.type == "cuda":
             return torch.cuda.get_device_name(self.device)
-        threads = torch.get_num_threads()
-        return (
-            f"cpu ({threads} thread{'s' * (threads > 1)})"
-            if self.device.type == "cpu"
-            else "Apple GPU"
-        )
+        if self.device.type == "mps":
+            return "Apple GPU"
+        return f"cpu ({counted(torch.get_num_threads(), 'thread')})"
 
     @property
     def precision_name(self) -> str:
