@@ -16,7 +16,7 @@ SELDOM := /(tests?|transformers/models|moto|ray)/
 TEST := python -m pytest -n 3 --dist worksteal $(if $(SEED),--seed $(SEED) --hypothesis-seed $(SEED))
 export PATH := $(abspath $(BIN)):$(PATH)
 
-.PHONY: repro test test-slow test-all test-oldest-torch check format faults bench-gpu
+.PHONY: repro test test-slow test-oldest-torch check format faults bench-gpu
 
 repro: $(READY)  ## environment, then the whole pipeline
 	@dvc repro
@@ -24,17 +24,14 @@ repro: $(READY)  ## environment, then the whole pipeline
 	@dvc repro -q -sf report
 	@python -m tokenmill summary
 
-test: $(READY_TO_TEST)  ## the tests; in another order and with other examples: make test SEED=7
-	@$(TEST) -m "not slow"
+test: $(READY_TO_TEST)  ## the tests but the slow ones; ALL=1: all; SEED=7: in another order, with other examples
+	@$(TEST) $(if $(ALL),,-m "not slow")
 
 test-slow: $(READY_TO_TEST)  ## those that take long: experiments, kills, browsers, compilers, benchmarks
 	@$(TEST) -m slow
 
-test-all: $(READY_TO_TEST)  ## both at once: what they share is collected, imported and trained once
-	@$(TEST)
-
 test-oldest-torch:  ## all with the lowest PyTorch that pyproject.toml allows, in .venv-oldest
-	@$(MAKE) VENV=.venv-oldest TORCH=$(OLDEST_TORCH) test-all
+	@$(MAKE) VENV=.venv-oldest TORCH=$(OLDEST_TORCH) ALL=1 test
 
 check: $(READY_TO_TEST)  ## format, lint, types, spelling, generated documents
 	@ruff format --check .

@@ -44,10 +44,11 @@ def index_answers() -> bool:
     [
         (wheels.pythons()[0], "linux-arm", wheels.pins()["torch"]),
         (wheels.pythons()[-1], "macos", wheels.oldest_torch()),
+        (wheels.pythons()[-1], "linux", wheels.newest_torch()),
     ],
 )
 def test_every_pin_has_a_wheel(python: str, system: str, torch: str) -> None:
-    """At two corners; `.ci/run` asks about all, which takes minutes of waiting for the index."""
+    """At three corners; `.ci/run` asks about all, which takes minutes of waiting for the index."""
     if not index_answers():
         pytest.skip("the package index does not answer")
     assert wheels.problem(python, system, torch) is None
@@ -70,13 +71,18 @@ def test_make_tests_the_oldest_torch() -> None:
     assert f"TORCH={wheels.oldest_torch()} " in done.stdout.splitlines()[0]
 
 
+def test_contributors_are_told_the_newest_torch() -> None:
+    text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    assert f"TORCH='{wheels.newest_torch()}' test" in text
+
+
 @pytest.mark.parametrize(
     "file", ["README.md", "bench/README.md", "docs/decisions.md", "docs/troubleshooting.md"]
 )
 def test_documents_promise_the_same_torch(file: str) -> None:
     oldest, newest = (
         ".".join(version.split(".")[:2])
-        for version in (wheels.oldest_torch(), wheels.pins()["torch"])
+        for version in (wheels.oldest_torch(), wheels.newest_torch())
     )
     assert f"{oldest} to {newest}" in (ROOT / file).read_text(encoding="utf-8")
 

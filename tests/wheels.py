@@ -1,9 +1,9 @@
 """Ask the package index whether every pin has a wheel for every Python and system that the project
 promises.
 
-`python -m tests.wheels` prints a line for each, with the pinned PyTorch and the oldest supported
-one; `python -m tests.wheels 3.14 macos 2.11.0` for one. It needs the network and uv (`pip install
-uv`), reads metadata only and installs nothing.
+`python -m tests.wheels` prints a line for each, with the pinned PyTorch and the oldest and newest
+supported ones; `python -m tests.wheels 3.14 macos 2.11.0` for one. It needs the network and uv
+(`pip install uv`), reads metadata only and installs nothing.
 """
 
 import itertools
@@ -58,9 +58,19 @@ def pins() -> dict[str, str]:
 
 def oldest_torch() -> str:
     """The lowest PyTorch that pyproject.toml allows, as `2.11.0`."""
+    return _bound_of_torch(">=")
+
+
+def newest_torch() -> str:
+    """The highest PyTorch that pyproject.toml allows, whatever its last number, as `2.15.*`."""
+    major, minor = map(int, _bound_of_torch("<").split("."))
+    return f"{major}.{minor - 1}.*"
+
+
+def _bound_of_torch(operator: str) -> str:
     wanted = {each.name: each.specifier for each in map(Requirement, PROJECT["dependencies"])}
-    (oldest,) = (each.version for each in wanted["torch"] if each.operator == ">=")
-    return oldest
+    (bound,) = (each.version for each in wanted["torch"] if each.operator == operator)
+    return bound
 
 
 def problem(python: str, system: str, torch: str) -> str | None:
@@ -93,7 +103,7 @@ def main(chosen: Iterable[str]) -> int:
     if not shutil.which("uv"):
         print("error: this needs uv; `pip install uv` brings it.", file=sys.stderr)
         return 1
-    torches = (oldest_torch(), pins()["torch"])
+    torches = (oldest_torch(), pins()["torch"], newest_torch())
     wanted = set(chosen)
     missing = 0
     places = [
