@@ -245,3 +245,28 @@ def test_allocators_are_told_before_pytorch_is_loaded(tmp_path: Path):
         "allocators, torch is loaded: False",
         "stage, torch is loaded: True looks at all objects: 0",
     ]
+
+
+@pytest.mark.parametrize("loaded", ["triton", "another"])
+def test_a_process_that_loaded_triton_ends_without_leaks(loaded: str):
+    """Triton (3.9) prints what is left of its objects when Python ends."""
+    program = """
+import sys
+from types import ModuleType
+from tokenmill.stage import report_errors
+
+class Leaked:
+    def __del__(self):
+        print("freed")
+
+def work():
+    sys.modules[sys.argv[1]] = ModuleType(sys.argv[1])
+    one = Leaked()
+    one.cycle = one
+
+report_errors(work)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program, loaded], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.split() == ["freed"] * (loaded == "triton")

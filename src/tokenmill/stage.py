@@ -48,8 +48,7 @@ def report_errors(work: Callable[[], None]) -> None:
     _open_closed_streams()
     _replace_unknown_characters()
     _leave_other_repositories()
-    # Otherwise Python searches all of PyTorch for garbage before it ends, which takes half a second
-    atexit.register(gc.freeze)
+    atexit.register(_spare_garbage)
     try:
         _check_threads()
         work()
@@ -70,6 +69,19 @@ def report_errors(work: Callable[[], None]) -> None:
         if said is None:
             raise
         sys.exit(f"error: {message(said)}")
+
+
+def _spare_garbage() -> None:
+    """Keep Python from searching all of PyTorch for garbage before it ends, which takes half a
+    second.
+
+    Triton (3.9) prints thirty lines about its objects that are left then, so where it is loaded,
+    Python searches.
+    """
+    if "triton" in sys.modules:
+        gc.unfreeze()
+    else:
+        gc.freeze()
 
 
 def _sentence(error: Exception) -> str | None:
