@@ -23,7 +23,7 @@ from tokenmill.core.params import load
 from tokenmill.data.chunks import Chunk, Planner
 from tokenmill.data.clean import Summary, clean_chunk, cleaned_chunks
 from tokenmill.data.dedup import Hashes
-from tokenmill.data.duplicates import Duplicates
+from tokenmill.data.duplicates import new_documents
 from tokenmill.data.params import CleanParams
 from tokenmill.data.readers import FORMATS
 from tokenmill.data.report import Tally
@@ -92,7 +92,7 @@ def drive(executor: Executor, chunk: Chunk, params: CleanParams, folder: Path) -
             cleaned_chunks([chunk] * CHUNKS, params, executor, tally, progress)
         ) as cleaned,
     ):
-        new = Duplicates(params, executor, tally, size).new_documents(cleaned)
+        new = new_documents(cleaned, params, executor, tally, size)
         write_shards(new, folder, tally, executor=executor)
 
 
