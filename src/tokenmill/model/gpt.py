@@ -117,8 +117,8 @@ class GPT(nn.Module, ABC):
     """How the model learns by LoRA (training/lora.py). If None, all its weights learn."""
     tokens: nn.Embedding
     blocks: nn.ModuleList
-    norm: Callable[[Tensor], Tensor]
-    """The norm behind the last block."""
+    norm: Any
+    """The norm behind the last block, a module or a function: (B, T, D) -> (B, T, D)."""
     head: nn.Linear
 
     logit_cap: ClassVar[float | None] = None
