@@ -12,6 +12,7 @@ PACKAGES = {"tokenmill": SOURCE, "stages": ROOT / "stages"}
 
 CANNOT_CHANGE_A_RESULT = {
     "display",
+    "progress",
     "costs",
     "hardware",
     "schema",
@@ -37,6 +38,7 @@ LAYERS = (
     ("costs", "git", "hardware"),
     ("stage", "inputs", "dvc_lock"),
     ("display",),
+    ("progress",),
     ("sample", "data", "tokens", "model"),
     ("training", "evaluation"),
     ("finetuning",),

@@ -3,14 +3,14 @@ import sys
 import pytest
 
 from tests.terminal import Terminal
-from tokenmill import display
-from tokenmill.display import Progress
+from tokenmill import progress
+from tokenmill.progress import Progress
 
 
 @pytest.fixture
 def clock(monkeypatch):
     now = [100.0]
-    monkeypatch.setattr(display.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(progress.time, "monotonic", lambda: now[0])
     return now
 
 
@@ -76,7 +76,7 @@ def test_a_bar_on_a_terminal(monkeypatch):
     screen = Terminal()
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setattr(sys, "stderr", screen)
-    monkeypatch.setattr(display, "QUIET", 0.0)
+    monkeypatch.setattr(progress, "QUIET", 0.0)
     with Progress("clean", 100) as bar:
         bar.advance(100)
     assert "100 B of 100 B (100%)" in screen.getvalue()

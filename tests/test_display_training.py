@@ -8,7 +8,7 @@ import pytest
 
 from tests.terminal import Terminal
 from tokenmill.costs import Cost, CostParams
-from tokenmill.display import TrainingDisplay, amounts, clock
+from tokenmill.progress import TrainingDisplay, amounts, clock
 
 
 def test_the_progress_line_tells_cost_so_far_and_to_come(monkeypatch: pytest.MonkeyPatch):
@@ -16,8 +16,8 @@ def test_the_progress_line_tells_cost_so_far_and_to_come(monkeypatch: pytest.Mon
     display = TrainingDisplay(out)
     prices = CostParams(price_per_hour=0.5, currency="EUR", units_per_hour=1.8)
     display.start([("model", "x")], step=100, total=300, prices=prices)
-    monkeypatch.setattr("tokenmill.display.LINE_EVERY", 0.0)
-    monkeypatch.setattr("tokenmill.display.clock", lambda _: "14:05")
+    monkeypatch.setattr("tokenmill.progress.LINE_EVERY", 0.0)
+    monkeypatch.setattr("tokenmill.progress.clock", lambda _: "14:05")
     display._began -= 7200.0  # a hundred steps took two hours
     display.interval(
         step=200,
@@ -69,9 +69,9 @@ def test_the_bar_shows_as_many_facts_as_fit(
 ):
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setenv("COLUMNS", columns)
-    monkeypatch.setattr("tokenmill.display.DRAW_EVERY", 0.0)
+    monkeypatch.setattr("tokenmill.progress.DRAW_EVERY", 0.0)
     # Late in the evening it is longer
-    monkeypatch.setattr("tokenmill.display.clock", lambda _: "14:05")
+    monkeypatch.setattr("tokenmill.progress.clock", lambda _: "14:05")
     screen = Terminal()
     display = TrainingDisplay(screen)
     prices = CostParams(price_per_hour=0.5, currency="EUR", units_per_hour=1.8)
@@ -97,7 +97,7 @@ def test_the_bar_shows_as_many_facts_as_fit(
 @pytest.mark.parametrize("out", [io.StringIO(), Terminal()], ids=["a pipe", "TERM=dumb"])
 def test_a_log_gets_lines_without_escape_codes(monkeypatch: pytest.MonkeyPatch, out: io.StringIO):
     monkeypatch.setenv("TERM", "dumb")
-    monkeypatch.setattr("tokenmill.display.LINE_EVERY", 0.0)
+    monkeypatch.setattr("tokenmill.progress.LINE_EVERY", 0.0)
     display = TrainingDisplay(out)
     display.start(
         [("model", "x")],

@@ -15,6 +15,7 @@ AROUND = {
     ("stages/__main__.py", "main"): "before the library can be imported",
     ("src/tokenmill/cli/completion.py", "run"): "a script for the shell, of this program's words",
     ("src/tokenmill/cli/try.py", "passed_through"): "`dvc repro`, whose bar needs the terminal",
+    ("src/tokenmill/progress.py", "__init__"): "what it prints there goes through the door",
     ("src/tokenmill/stage.py", "_replace_unknown_characters"): "prints nothing",
     ("src/tokenmill/reports/page.py", "environment"): "the door of pages",
     ("src/tokenmill/reports/page.py", "markdown"): "escapes its text by hand",

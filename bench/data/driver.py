@@ -29,8 +29,8 @@ from tokenmill.data.readers import FORMATS
 from tokenmill.data.report import Tally
 from tokenmill.data.shard_writer import write_shards
 from tokenmill.data.sources import find_sources
-from tokenmill.display import Progress
 from tokenmill.executor import Executor, RayExecutor, Task, ThreadExecutor
+from tokenmill.progress import Progress
 from tokenmill.stage import report_errors
 
 NODES = (1, 10, 20, 50)

@@ -16,9 +16,9 @@ from tests.folders import contents
 from tests.tokens.packing import pack_here
 from tokenmill.core import paths
 from tokenmill.core.errors import UserError
-from tokenmill.display import Progress
 from tokenmill.formats.token_file import COMPRESSED_SHARE, SPLITS, read_metadata
 from tokenmill.formats.token_row import open_tokens
+from tokenmill.progress import Progress
 from tokenmill.tokens import unpack as unpack_module
 from tokenmill.tokens.params import TokenizeParams
 from tokenmill.tokens.unpack import unpack

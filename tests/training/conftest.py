@@ -10,7 +10,7 @@ import torch
 from tests.model.conftest import model
 from tests.training.fork_server import ForkServer
 from tests.training.tiny import write_tokens
-from tokenmill.display import TrainingDisplay
+from tokenmill.progress import TrainingDisplay
 from tokenmill.training import run
 
 __all__ = ["model"]

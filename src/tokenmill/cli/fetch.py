@@ -22,7 +22,7 @@ from collections.abc import Iterator, Sequence
 from http import HTTPStatus
 from pathlib import Path, PurePosixPath
 from typing import Any
-from urllib.parse import unquote, urlsplit
+from urllib.parse import SplitResult, unquote, urlsplit
 
 from tokenmill.cli.main import Parser, file_name, refuse_outside
 from tokenmill.core.errors import UserError, first_line
@@ -264,12 +264,19 @@ def hub() -> str:
 
 
 def _is_address(text: str) -> bool:
+    parts = _parts(text)
+    return "://" in text and bool(parts and (parts.netloc or parts.path))
+
+
+def _parts(text: str) -> SplitResult | None:
+    """The parts of an address; None if it has a bracket in the name of its host, or a port that is
+    no number."""
     try:
         parts = urlsplit(text)
         _ = parts.port
-    except ValueError:  # a bracket in the name of the host, or a port that is no number
-        return False
-    return "://" in text and bool(parts.netloc or parts.path)
+    except ValueError:
+        return None
+    return parts
 
 
 def check_no_secret(address: str, name: str) -> None:
@@ -278,7 +285,8 @@ def check_no_secret(address: str, name: str) -> None:
     Raises:
         UserError: says where such secrets are kept; it does not repeat the address.
     """
-    if masked(address) == address and not _has_broken_port(address):
+    # A password with a slash in it makes a port that is no number
+    if masked(address) == address and (_parts(address) or "@" not in address):
         return
     if re.match(r"https?://[^@]*[?#]", address):
         raise UserError(
@@ -297,15 +305,6 @@ def check_no_secret(address: str, name: str) -> None:
         "`dvc remote modify --local NAME password …` (the web: also `user …` and `auth basic`), "
         "then fetch remote://NAME/FILE."
     )
-
-
-def _has_broken_port(address: str) -> bool:
-    """Whether a password with a slash in it makes a port that is no number."""
-    try:
-        _ = urlsplit(address).port
-    except ValueError:
-        return "@" in address
-    return False
 
 
 def _target(address: str, path: str) -> Path:

@@ -70,10 +70,8 @@ FINETUNED_METRICS = {
 VALIDATION = "validation text"
 """The name of its hash among what DVC shows of a run."""
 
-TEXTS = ["text", "validation_text", "tokenizer"]
-"""The columns that say which runs can be compared."""
-
-COLUMNS = ["run", "rev", "created", "state", "changed", *TEXTS, *SHOWN_METRICS, *FINETUNED_METRICS]
+COLUMNS = ["run", "rev", "created", "state", "changed", "text", "validation_text", "tokenizer"]
+COLUMNS += [*SHOWN_METRICS, *FINETUNED_METRICS]
 COLUMNS += ["seconds", "units", "money", "currency", "tokens_per_second"]
 
 FINGERPRINT = re.compile(r"\w[\w-]*")

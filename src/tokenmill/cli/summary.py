@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 from tokenmill.cli.main import Parser, add_json
 from tokenmill.core import paths
-from tokenmill.display import amounts, console, print_columns, print_record, shortened
+from tokenmill.display import console, print_columns, print_record, shortened
+from tokenmill.progress import amounts
 from tokenmill.words.units import counted, fixed, perplexity
 from tokenmill.words.warnings import unfit_tokenizer
 

@@ -24,7 +24,8 @@ from tokenmill.cli.main import Parser
 from tokenmill.core import paths
 from tokenmill.core.errors import UserError, first_line
 from tokenmill.core.files import write_text
-from tokenmill.display import amounts, clock, console, say, shortened
+from tokenmill.display import console, say, shortened
+from tokenmill.progress import amounts, clock
 
 if TYPE_CHECKING:
     from tokenmill.reports.charts import Chart

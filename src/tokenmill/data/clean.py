@@ -29,13 +29,13 @@ from tokenmill.data.readers import FORMATS
 from tokenmill.data.report import Tally, report_on
 from tokenmill.data.shard_writer import write_shards
 from tokenmill.data.sources import find_sources
-from tokenmill.display import Progress
 from tokenmill.executor import Executor
 from tokenmill.formats.chat_columns import as_lines, change_text
 from tokenmill.formats.metrics import CleanReport, Letters
 from tokenmill.formats.raw_text import Raw, holds
 from tokenmill.formats.shards import SCHEMA, SHARD_BYTES
 from tokenmill.normalize import drop_boilerplate, lost_letters, normalize
+from tokenmill.progress import Progress
 from tokenmill.words.cleaning import dropped_in_words, letters_warning
 
 

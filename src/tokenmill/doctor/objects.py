@@ -29,12 +29,12 @@ from dvc_objects.fs.local import LocalFileSystem
 
 from tokenmill.core.errors import UserError
 from tokenmill.core.files import open_regular
-from tokenmill.display import Progress
 from tokenmill.doctor.dvc import REMOTE_TIMEOUT, with_timeout
 from tokenmill.doctor.environment import check_running
 from tokenmill.doctor.finding import Finding, Project, ok, problem, warning
 from tokenmill.dvc_lock import listed
 from tokenmill.executor import ThreadExecutor
+from tokenmill.progress import Progress
 from tokenmill.words.units import size
 
 BLOCK = 1 << 20

@@ -117,19 +117,9 @@ def _outdated(root: Path, stages: Sequence[str], *, repro: str) -> Status:
             "nothing has run here yet.",
             [(repro, f"run {named}"), *fetch * dvc.may_be_fetched(root)],
         )
-    return Status(
-        f"to run: {named}.",
-        [
-            (
-                repro,
-                (
-                    "run these, except where inputs turn out the same; "
-                    "training continues where it stopped"
-                ),
-            ),
-            ("dvc status", "what changed; `dvc params diff` compares with the last commit"),
-        ],
-    )
+    run = "run these, except where inputs turn out the same; training continues where it stopped"
+    look = "what changed; `dvc params diff` compares with the last commit"
+    return Status(f"to run: {named}.", [(repro, run), ("dvc status", look)])
 
 
 def _trained(root: Path) -> Status:

@@ -17,7 +17,6 @@ import torch
 from torch.nn import functional as F
 
 from tokenmill.core.errors import UserError
-from tokenmill.display import Progress
 from tokenmill.evaluation.benchmark_items import (
     OFFERED,
     BenchmarksParams,
@@ -42,6 +41,7 @@ from tokenmill.model.huggingface import load_model
 from tokenmill.model.manifest import read_manifest
 from tokenmill.model.ops import IGNORED, LOGITS_AT_A_TIME
 from tokenmill.model.sequences import by_parts
+from tokenmill.progress import Progress
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,6 @@ import numpy as np
 from pydantic import Field
 
 from tokenmill.core.params import Section
-from tokenmill.display import Progress
 from tokenmill.evaluation.generate import generate
 from tokenmill.evaluation.measured_documents import MeasuredDocuments
 from tokenmill.evaluation.prompts import (
@@ -33,6 +32,7 @@ from tokenmill.model.gpt import GPT
 from tokenmill.model.huggingface import load_model
 from tokenmill.model.manifest import Manifest, read_manifest
 from tokenmill.model.sequences import WholeText, bits_per_byte, perplexity, token_losses
+from tokenmill.progress import Progress
 
 NGRAM = 4
 """The length of the token n-grams whose recurrence counts as repetition (seq-rep-4, Welleck et al.

@@ -73,7 +73,10 @@ def publish(
     )
     numbers = numbers or list(range(1, manifest.epochs + 1))
     tokenizer = read_tokenizer(root / paths.TOKENIZER)
-    packed = _packed(root, numbers, precision)
+    packed = {
+        number: pack(*load_pair(find_model(root, epoch=number)), epoch=number, precision=precision)
+        for number in numbers
+    }
     is_inline = sum(len(epoch.data) for epoch in packed.values()) <= INLINE_BYTES
     page = talking_page(
         POLICY.sub(rf"{MARK}\n\g<0>", report),
@@ -109,14 +112,6 @@ def _refuse_others(target: Path, root: Path) -> None:
             raise UserError(
                 f"{path} was not published, and would be lost; name another folder by --output."
             )
-
-
-def _packed(root: Path, epochs: Sequence[int], precision: Precision) -> dict[int, PackedEpoch]:
-    packed = {}
-    for epoch in epochs:
-        model, tokenizer = load_pair(find_model(root, epoch=epoch))
-        packed[epoch] = pack(model, tokenizer, epoch=epoch, precision=precision)
-    return packed
 
 
 def _blocks(packed: Mapping[int, PackedEpoch], tokenizer: TextTokenizer) -> dict[str, str]:

@@ -11,12 +11,12 @@ import numpy as np
 
 from tokenmill.core import paths
 from tokenmill.core.files import write_text
-from tokenmill.display import Progress
 from tokenmill.formats.metrics import CleanReport
 from tokenmill.formats.records import csv_line, rounded
 from tokenmill.formats.token_file import SourceRun, Split, TokenMetadata, read_metadata
 from tokenmill.formats.token_row import open_tokens, read_blocks
 from tokenmill.formats.tokenizer import TextTokenizer, token_bytes
+from tokenmill.progress import Progress
 from tokenmill.reports.page import token_text
 
 RARE = 10

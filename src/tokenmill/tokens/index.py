@@ -12,7 +12,6 @@ from pydivsufsort import divsufsort
 
 from tokenmill.core import files
 from tokenmill.core.paths import damaged
-from tokenmill.display import Progress
 from tokenmill.executor import ThreadExecutor
 from tokenmill.formats import shards
 from tokenmill.formats.store import ShardFile
@@ -29,6 +28,7 @@ from tokenmill.formats.token_index import (
 )
 from tokenmill.formats.token_row import Tokens, document_ends, open_tokens
 from tokenmill.formats.tokenizer import read_tokenizer
+from tokenmill.progress import Progress
 from tokenmill.tokens.corpus import SplitRule, choose_split, runs, split_documents
 from tokenmill.tokens.params import TokenizeParams
 from tokenmill.tokens.words import Words

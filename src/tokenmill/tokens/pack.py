@@ -27,7 +27,7 @@ import zstandard
 from tokenmill.core import files
 from tokenmill.core.errors import UserError
 from tokenmill.core.paths import damaged
-from tokenmill.display import Progress, say
+from tokenmill.display import say
 from tokenmill.executor import Executor
 from tokenmill.formats import shards
 from tokenmill.formats.chat_columns import mark_count, text_bytes
@@ -46,6 +46,7 @@ from tokenmill.formats.token_file import (
     write_metadata,
 )
 from tokenmill.formats.tokenizer import read_tokenizer
+from tokenmill.progress import Progress
 from tokenmill.temporary import temporary_folder
 from tokenmill.tokens.corpus import (
     SplitMethod,

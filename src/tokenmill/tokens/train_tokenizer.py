@@ -12,7 +12,6 @@ import polars as pl
 from tokenizers import Tokenizer, decoders, models
 
 from tokenmill.core import files
-from tokenmill.display import Progress
 from tokenmill.formats import shards
 from tokenmill.formats.chat_columns import plain_column, text_bytes
 from tokenmill.formats.metrics import TokenizerMetrics
@@ -23,6 +22,7 @@ from tokenmill.formats.tokenizer import (
     read_tokenizer,
     record_tokenizer,
 )
+from tokenmill.progress import Progress
 from tokenmill.tokens import corpus
 from tokenmill.tokens.bpe import train_bpe
 from tokenmill.tokens.encoder import CODE_POINTS, code_points

@@ -20,7 +20,6 @@ import zstandard
 from tokenmill.core import files
 from tokenmill.core.errors import UserError
 from tokenmill.core.paths import damaged
-from tokenmill.display import Progress
 from tokenmill.executor import ThreadExecutor
 from tokenmill.formats.store import Manifest, ShardFile, read_manifest
 from tokenmill.formats.token_blocks import Block, compressed_blocks, write_blocks
@@ -38,6 +37,7 @@ from tokenmill.formats.token_file import (
     unpacked_bytes,
     write_metadata,
 )
+from tokenmill.progress import Progress
 
 UNPACKED_IDS = 1 << 18
 """Ids that are decompressed at a time, so that a damaged file takes no more memory than a good

@@ -19,11 +19,11 @@ import torch
 
 from tokenmill.core.paths import main_root
 from tokenmill.costs import Timing
-from tokenmill.display import TrainingDisplay
 from tokenmill.hardware import peak_flops
 from tokenmill.model.device import Compute
 from tokenmill.model.gpt import GPT
 from tokenmill.model.sequences import bits_per_byte, mean_loss, perplexity
+from tokenmill.progress import TrainingDisplay
 from tokenmill.training.agreement import check_gradients
 from tokenmill.training.checkpoints.background import AsyncCheckpointer
 from tokenmill.training.checkpoints.store import CheckpointStore

@@ -13,12 +13,12 @@ from tokenmill.core.files import write_json
 from tokenmill.core.params import dotted
 from tokenmill.core.paths import HISTORY, STEPS, TRAIN_METRICS, damaged, resume_root
 from tokenmill.costs import TIMING, epoch_costs, publish_times, read_timing
-from tokenmill.display import TrainingDisplay
 from tokenmill.formats.mixture import seen_in_words
 from tokenmill.formats.records import write_rows
 from tokenmill.model.device import Compute, choose_compute, choose_device, configure_process
 from tokenmill.model.gpt import GPT, model_in_words
 from tokenmill.model.manifest import Manifest
+from tokenmill.progress import TrainingDisplay
 from tokenmill.training.checkpoints.background import AsyncCheckpointer
 from tokenmill.training.checkpoints.find import (
     best_checkpoint,
