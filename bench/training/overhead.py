@@ -76,7 +76,6 @@ def measure(changes: dict[str, int], steps: int) -> Row:
             (inside, GPT2, "forward"),
             (inside, NanoChat, "forward"),
             (inside, Optimizer, "backward"),
-            (inside, Optimizer, "norm"),
             (inside, Optimizer, "step"),
             (gathering, Sequences, "gather"),
             (stepping, loop, "train_step"),

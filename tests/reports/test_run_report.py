@@ -287,7 +287,7 @@ def test_unknown_times_and_prices_are_left_out(made: Path, tmp_path: Path, epoch
     write_timing(elsewhere, epochs=3, after=PER_EPOCH, money=False)
     page = epochs(elsewhere)
     assert [row[5:] for row in cells(page)][:2] == [["–", "–", "–"]] * 2
-    assert cells(page)[2][7] == "3 min"
+    assert cells(page)[2][7] == "3.3 min"
     assert "runtime.cost" in page
 
 

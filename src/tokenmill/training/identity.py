@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from pydantic import BaseModel
+from pydantic_core import to_jsonable_python
 
 from tokenmill.core.errors import UserError
 from tokenmill.core.params import Epochs, dotted
@@ -66,7 +67,7 @@ def identity_of(
         "train": train.model_dump(exclude=RESUMABLE_KEYS),
         "tokens": text,
     }
-    return json.loads(json.dumps(content | more))
+    return to_jsonable_python(content | more)
 
 
 def fingerprint(identity: Identity) -> str:
