@@ -135,9 +135,8 @@ class Tally:
 
     def merge(self, other: "Tally") -> None:
         """Add the counts of the next chunk."""
-        for name, counts in vars(other).items():
-            if isinstance(counts, Counter) and name != "dropped":
-                getattr(self, name).update(counts)
+        for name in ("read", "kept", "lengths_read", "lengths_kept", "languages", "unread"):
+            getattr(self, name).update(getattr(other, name))
         self.encodings.update(other.encodings)
         self.refusals.update(other.refusals)
         for reason, count in other.dropped.items():
