@@ -124,7 +124,7 @@ def test_compare_all(
     monkeypatch.chdir(workspace)
     first, last = find_epochs(workspace, [])
     found = [replace(first, same=["twin"]), last]
-    monkeypatch.setattr("tokenmill.cli.compare.names_of_runs", lambda _: [])
+    monkeypatch.setattr("tokenmill.runs.table.names_of_runs", lambda *_, **__: [])
     monkeypatch.setattr("tokenmill.runs.comparison.find_all", lambda *_: found)
     assert [column["same"] for column in printed("compare", "--all")["columns"]] == [["twin"], []]
     assert "twin" in Page((workspace / "reports/compare.html").read_text()).words

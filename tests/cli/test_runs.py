@@ -24,7 +24,10 @@ from tests.runs.locks import write_lock
 from tests.terminal import Terminal
 from tokenmill import git
 from tokenmill.cli.main import main
-from tokenmill.cli.runs import (
+from tokenmill.cli.runs import COMMITS, ranked
+from tokenmill.core.errors import UserError
+from tokenmill.core.files import write_text
+from tokenmill.runs.table import (
     COLUMNS,
     COUNTS,
     EVALUATED,
@@ -35,11 +38,8 @@ from tokenmill.cli.runs import (
     find_runs,
     names_of_runs,
     of_own_model,
-    ranked,
     read_whole,
 )
-from tokenmill.core.errors import UserError
-from tokenmill.core.files import write_text
 
 PIPELINE = """\
 stages:
@@ -168,7 +168,7 @@ def test_only_a_terminal_gets_a_long_name_shortened(
 ):
     known = {"state": "", "changed": "", "text": "", "val_loss": 2.5}
     table = pd.DataFrame([{"run": name} | known for name in ("main", "n" * 200)], columns=COLUMNS)
-    monkeypatch.setattr("tokenmill.cli.runs.find_runs", lambda *_, **__: table)
+    monkeypatch.setattr("tokenmill.runs.table.find_runs", lambda *_, **__: table)
     monkeypatch.setattr(sys, "stdout", out)
     main(["runs"])
     lines = [line for line in out.getvalue().splitlines() if "2.5000" in line]
@@ -228,7 +228,8 @@ def test_what_was_measured_of_another_method_is_left_out(tmp_path: Path):
 @pytest.mark.slow
 def test_each_run_stands_with_what_it_changed_and_took(project: Project):
     runs = find_runs(project.root, commits=5)
-    assert names_of_runs(project.root) == runs.dropna(subset="val_loss")["run"].tolist()
+    finished = runs.dropna(subset="val_loss")["run"].tolist()
+    assert names_of_runs(project.root, commits=COMMITS) == finished
     assert list(runs["run"]) == ["workspace", "main", "calm-oxen", "no-layer"]
     rows = runs.set_index("run").to_dict("index")
     changed = "model.n_layer=2 train.validation_bytes=null"
@@ -271,22 +272,24 @@ def test_an_experiment_that_dvc_sets_up_is_named_as_such(
 ):
     shown = exp_show(str(project.root))
     new = dict.fromkeys(shown[0]) | {"Experiment": "new", "rev": "0" * 40, "State": "Running"}
-    monkeypatch.setattr("dvc.api.exp_show", lambda *_, **__: [*shown, new])
+    monkeypatch.setattr("tokenmill.runs.table.exp_show", lambda *_, **__: [*shown, new])
     row = find_runs(project.root, commits=1).iloc[-1].dropna().to_dict()
     assert row == {"run": "new", "rev": "0" * 40, "state": "running", "changed": "", "text": ""}
-    monkeypatch.setattr("tokenmill.cli.runs.MOMENT", 0)
+    monkeypatch.setattr("tokenmill.runs.table.MOMENT", 0)
     copy = project.root / ".dvc/tmp/exps/tmp1"
     answers = [Repo, open, lambda _: Git.init(str(tmp_path)).get_rev(), lambda _: shown]
-    monkeypatch.setattr("dvc.api.exp_show", lambda *_, **__: answers.pop(0)(str(copy)))
+    monkeypatch.setattr("tokenmill.runs.table.exp_show", lambda *_, **__: answers.pop(0)(str(copy)))
     assert len(find_runs(project.root, commits=1)) == len(shown), "asked until the copy is whole"
-    monkeypatch.setattr("dvc.api.exp_show", lambda *_, **__: Repo(str(copy)))
+    monkeypatch.setattr("tokenmill.runs.table.exp_show", lambda *_, **__: Repo(str(copy)))
     with pytest.raises(UserError, match=r"tmp1.*try again"):
         find_runs(project.root, commits=1)
-    monkeypatch.setattr("dvc.api.exp_show", lambda *_, **__: (copy / "1.run").read_text())
+    monkeypatch.setattr(
+        "tokenmill.runs.table.exp_show", lambda *_, **__: (copy / "1.run").read_text()
+    )
     with pytest.raises(UserError, match=r"1\.run.*dvc queue kill"):
         find_runs(project.root, commits=1)
     refuses = mock.Mock(side_effect=OSError(errno.EROFS, "Read-only file system", str(copy)))
-    monkeypatch.setattr("dvc.api.exp_show", refuses)
+    monkeypatch.setattr("tokenmill.runs.table.exp_show", refuses)
     with pytest.raises(OSError, match="Read-only"):
         find_runs(project.root, commits=1)
 

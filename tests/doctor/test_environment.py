@@ -16,12 +16,12 @@ from tests.doctor.small import single
 from tests.pipeline.project import Project as Repository
 from tests.runs.unfinished import begin, stop
 from tokenmill import git
-from tokenmill.cli.runs import find_runs
 from tokenmill.core.errors import UserError
 from tokenmill.core.files import write_json
 from tokenmill.doctor import environment
 from tokenmill.doctor.finding import Finding, Project
 from tokenmill.runs.find import Revision
+from tokenmill.runs.table import find_runs
 
 
 @pytest.fixture

@@ -9,8 +9,8 @@ import pytest
 
 from tests.pipeline.project import KEPT_IN_GIT, Project, ran
 from tests.pipeline.test_repro import TIMES
-from tokenmill.cli.runs import find_runs
 from tokenmill.demo.models import Models
+from tokenmill.runs.table import find_runs
 
 pytestmark = pytest.mark.slow
 

@@ -8,8 +8,8 @@ import pytest
 
 from tests.data.material import json_lines
 from tests.pipeline.project import Project, ran
-from tokenmill.cli.runs import find_runs
 from tokenmill.formats.records import rounded
+from tokenmill.runs.table import find_runs
 
 pytestmark = pytest.mark.slow
 

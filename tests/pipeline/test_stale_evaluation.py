@@ -6,12 +6,12 @@ from typing import Any
 import pytest
 
 from tests.pipeline.project import Project, ran
-from tokenmill.cli.runs import find_runs
 from tokenmill.core.paths import EVALUATION
 from tokenmill.doctor.checks import run_checks
 from tokenmill.doctor.status import status
 from tokenmill.evaluation.results import Evaluation
 from tokenmill.formats.records import read_record
+from tokenmill.runs.table import find_runs
 
 pytestmark = pytest.mark.slow
 

@@ -14,7 +14,6 @@ from tests.reports.run_material import evaluation
 from tests.runs.finished import EXPERIMENT, make_project, write_models
 from tokenmill import git
 from tokenmill.cli.main import main
-from tokenmill.cli.runs import find_runs
 from tokenmill.core import paths
 from tokenmill.core.errors import UserError
 from tokenmill.core.files import write_json, write_text
@@ -23,6 +22,7 @@ from tokenmill.model.huggingface import load_model
 from tokenmill.model.manifest import read_config
 from tokenmill.runs.epoch_refs import write_epoch_refs
 from tokenmill.runs.find import FETCHED, Revision, available, find_model
+from tokenmill.runs.table import find_runs
 
 pytestmark = pytest.mark.slow
 

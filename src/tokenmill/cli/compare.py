@@ -17,7 +17,7 @@ from rich.table import Table
 from rich.text import Text
 
 from tokenmill.cli.main import Parser, add_json
-from tokenmill.cli.runs import names_of_runs
+from tokenmill.cli.runs import COMMITS
 from tokenmill.core.errors import UserError
 from tokenmill.core.files import NOT_PERMITTED, write_text
 from tokenmill.display import console, note, print_blocks, print_record, say, side_by_side
@@ -82,7 +82,9 @@ def run(options: argparse.Namespace) -> None:
     if options.all:
         if options.names:
             raise UserError(f"--all names every run; leave out {' '.join(options.names)}.")
-        epochs = find_all(Path(), names_of_runs(Path()))
+        from tokenmill.runs.table import names_of_runs
+
+        epochs = find_all(Path(), names_of_runs(Path(), commits=COMMITS))
     else:
         epochs = find_epochs(Path(), options.names)
     comparison = Comparison(epochs)
