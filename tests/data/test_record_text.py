@@ -112,6 +112,13 @@ EXPORTED = {
         ),
         ({"mapping": {}, "current_node": ["a"]}, ""),
         ({"mapping": EXPORTED | {"a": {"parent": "d"}}, "current_node": "d"}, HI),
+        (
+            {
+                "mapping": {"a": node("", "user", {"type": "tool_result", "content": "4"}, "So?")},
+                "current_node": "a",
+            },
+            render_chat([("tool", "4"), ("user", "So?")]),
+        ),
         ({"messages": ["no roles"]}, None),
         ({"title": "x"}, None),
         ({"text": ["x"]}, None),

@@ -311,7 +311,8 @@ def _exported(nodes: Mapping[str, Any], last: Any, unread: Counter[str]) -> str:
         role = _mapping(message.get("author")).get("role")
         if role in ("user", "assistant"):  # the others are the system's and of tools
             parts = _mapping(message.get("content")).get("parts", ())
-            turns += [turn for turn in _by_speaker(_pieces(role, parts, unread) or []) if turn[1]]
+            said = _by_speaker(_pieces(role, parts, unread) or [])
+            turns += [turn for turn in reversed(said) if turn[1]]
     return render_chat(reversed(turns))
 
 
