@@ -134,22 +134,20 @@ class Executor(abc.ABC):
         most `limit()` under way, which is that of the executor if it is not given. See `map` for
         exceptions and closing."""
         limit = limit or self.limit
-        source = iter(started)
-        failure = None
         under_way: deque[tuple[Task, ...]] = deque()
+        failure = None
         try:
-            while source is not None or under_way:
-                if source is None or len(under_way) >= limit():
-                    yield under_way[0]
-                    under_way.popleft()
-                    continue
-                try:
-                    under_way.append(next(source))
-                except StopIteration:
-                    source = None
-                except Exception as error:
-                    source = None
-                    failure = error
+            try:
+                for tasks in started:
+                    under_way.append(tasks)
+                    while len(under_way) >= limit():
+                        yield under_way[0]
+                        under_way.popleft()
+            except Exception as error:
+                failure = error
+            while under_way:
+                yield under_way[0]
+                under_way.popleft()
             if failure is not None:
                 raise failure
         finally:
@@ -340,7 +338,10 @@ class RayExecutor(Executor):
     def result(self, task: Task) -> Any:
         """See `Executor.result`."""
         try:
-            return self._fetched(task.future)
+            while True:
+                with contextlib.suppress(self._ray.exceptions.GetTimeoutError):
+                    return self._ray.get(task.future, timeout=CORELESS_SECONDS)
+                self._refuse_coreless()
         except self._ray.exceptions.RayTaskError as error:
             raise error.cause from error
         except self._ray.exceptions.RayError as error:
@@ -364,27 +365,21 @@ class RayExecutor(Executor):
         """The nodes with cores by their ids, and their cores. They may join and leave."""
         now = time.monotonic()
         if now - self._looked >= LOOK_SECONDS:
-            found = ((one["NodeID"], one) for one in self._ray.nodes() if one["Alive"])
-            cores = {node: int(one["Resources"].get("CPU", 0)) for node, one in found}
+            alive = [one for one in self._ray.nodes() if one["Alive"]]
+            cores = {one["NodeID"]: int(one["Resources"].get("CPU", 0)) for one in alive}
             self._nodes = {node: count for node, count in cores.items() if count}
             self._looked = now
         return self._nodes
 
-    def _fetched(self, reference: Any) -> Any:
-        """A result. It is waited for, but only CORELESS_SECONDS while the cluster has no core."""
-        while True:
-            with contextlib.suppress(self._ray.exceptions.GetTimeoutError):
-                return self._ray.get(reference, timeout=CORELESS_SECONDS)
-            if not self._alive():
-                has = ", ".join(
-                    f"{name} {amount:g}"
-                    for name, amount in sorted(self._ray.cluster_resources().items())
-                )
-                raise UserError(
-                    f"The Ray cluster at {self._address} has no core for a task (it has: {has}); "
-                    "start a node with cores by `ray start --address …`, or set "
-                    "runtime.data_engine to local."
-                )
+    def _refuse_coreless(self) -> None:
+        """Refuse to wait any longer if the cluster has no core."""
+        if not self._alive():
+            resources = sorted(self._ray.cluster_resources().items())
+            has = ", ".join(f"{name} {amount:g}" for name, amount in resources)
+            raise UserError(
+                f"The Ray cluster at {self._address} has no core for a task (it has: {has}); start "
+                "a node with cores by `ray start --address …`, or set runtime.data_engine to local."
+            )
 
 
 def _connect(ray: ModuleType, address: str | None) -> str:

@@ -30,7 +30,7 @@ from tests.data.test_encoding import LEGACY
 from tokenmill.core.errors import UserError
 from tokenmill.data import chunks as chunks_module
 from tokenmill.data import detection, encoding, json_records, readers, sources
-from tokenmill.data.chunks import Chunk, Planner
+from tokenmill.data.chunks import Chunk, Planner, Read
 from tokenmill.data.clean import clean
 from tokenmill.data.csv_records import DELIMITERS, csv_rows, cut_csv
 from tokenmill.data.encoding import DAMAGE
@@ -44,7 +44,7 @@ from tokenmill.data.params import CleanParams
 from tokenmill.data.readers import FORMATS
 from tokenmill.data.readers import texts as whole_texts
 from tokenmill.data.report import Tally
-from tokenmill.data.sources import MAX_RECORD_BYTES, Advance, Ends, Part, Source, find_sources
+from tokenmill.data.sources import MAX_RECORD_BYTES, Advance, Part, Source, find_sources
 from tokenmill.executor import ThreadExecutor
 from tokenmill.formats.chat import TURN_TOKENS
 from tokenmill.formats.metrics import Example
@@ -104,18 +104,6 @@ def test_an_archive_comes_in_blocks_of_whole_lines(tmp_path_factory, texts, size
     found, kinds, _ = read(path, size)
     assert found == [(text, "a.jsonl.zst") for text in texts]
     assert set(kinds) <= {"_read_part", "_read_parts"}
-
-
-@pytest.mark.parametrize("compression", PACK)
-@pytest.mark.parametrize("size", [1, 10, 1000])
-def test_a_format_need_not_divide_its_text(tmp_path, monkeypatch, compression, size):
-    whole = FORMATS[".txt"]
-    monkeypatch.setitem(FORMATS, ".whole", readers.Format(whole.read))
-    path = tmp_path / f"a.whole{compression}"
-    path.write_bytes(PACK[compression](b"one\ntwo\nthree\n" * 5))
-    found, kinds, _ = read(path, size)
-    assert [text for text, _ in found] == ["one", "two", "three"] * 5
-    assert set(kinds) == {"_read_files" if size == 1000 and not compression else "_counted"}
 
 
 def test_lines_of_records_are_read_from_any_on(tmp_path, monkeypatch):
@@ -202,8 +190,7 @@ def texts_or_refusal(
     found = []
     try:
         for number, part in enumerate(parts):
-            blocks = [part.before, *part.blocks, part.behind]
-            found += read(filter(None, blocks), source, params, tally, Ends(first=number == 0))
+            found += read(part._replace(first=number == 0), source, params, tally)
     except UserError as error:
         return re.sub(r"(valid JSON) \(.*\);|, line \d+:", r"\1;", str(error)).replace(":", ";")
     return found, tally
@@ -385,7 +372,7 @@ def test_files_of_every_kind_keep_their_order(tmp_path):
     found, kinds, tally = read(tmp_path, 100)
     assert found == expected
     assert [text for text, _ in found][:3] == ["a1", "a2", "b0"]
-    assert set(kinds) == {"_read_files", "_read_range", "_read_part", "_read_parts"}
+    assert set(kinds) == {"_read_files", "_read_range", "_read_rows", "_read_part", "_read_parts"}
     assert tally.dropped == {"invalid_record": 1}
     assert tally.examples == {"invalid_record": [Example(text="none", source="")]}
 
@@ -401,16 +388,37 @@ def test_the_bytes_of_chunks_are_those_on_disk(tmp_path):
     )
 
 
-def test_texts_that_the_caller_reads_fill_chunks(tmp_path, monkeypatch):
+@pytest.mark.parametrize("compression", PACK)
+def test_rows_of_a_large_table_are_divided(tmp_path, monkeypatch, compression):
     rows = [{"text": "x" * 10}] * 24
-    (tmp_path / "a.parquet.zst").write_bytes(zstandard.compress(parquet(rows)))
+    (tmp_path / f"a.parquet{compression}").write_bytes(PACK[compression](parquet(rows)))
 
     def sizes() -> list[int]:
         return [len(chunk.read(parameters(), Tally())[0]) for chunk in planned(tmp_path, 100)]
 
-    assert sizes() == [10, 10, 4]
-    monkeypatch.setattr(chunks_module, "CHUNK_TEXTS", 7)
-    assert sizes() == [7, 7, 7, 3]
+    assert len(sizes()) > 1
+    assert sum(sizes()) == 24
+    monkeypatch.setattr(chunks_module, "CHUNK_ROWS", 3)
+    assert sizes() == [3] * 8
+
+
+def test_small_tables_with_much_text_are_read_in_turns(tmp_path, monkeypatch):
+    """Of joined ones, too, only so much is read at once."""
+    texts = [f"{number} {'x' * 900}" for number in range(60)]
+    for number in range(3):
+        rows = [{"text": text} for text in texts[20 * number :][:20]]
+        (tmp_path / f"{number}.parquet").write_bytes(parquet(rows))
+    monkeypatch.setattr(readers, "PARQUET_ROWS", 5)
+    monkeypatch.setattr(chunks_module, "POLARS_BYTES", 6000)
+    (chunk,) = planned(tmp_path, 1 << 20)
+    assert [text for text, _ in read_whole(chunk, parameters(), Tally())] == texts
+    sizes = []
+    read: Read | None = chunk.read
+    while read:
+        found, _, read = read(parameters(), Tally())
+        sizes.append(found.str.len_bytes().sum())
+    assert len(sizes) > 5
+    assert max(sizes) < 2 * 6000 + 5 * 910
 
 
 def test_many_small_files_in_few_chunks(tmp_path):

@@ -13,7 +13,7 @@ from tokenmill.data.encoding import without_damage
 from tokenmill.data.json_records import polars_texts, read_json_lines
 from tokenmill.data.readers import FORMATS
 from tokenmill.data.report import Tally
-from tokenmill.data.sources import Ends, Source, find_sources
+from tokenmill.data.sources import Part, Source, find_sources
 from tokenmill.formats.chat import plain
 
 TEXT = st.text(max_size=12)  # with lone surrogates
@@ -94,7 +94,7 @@ def compare(
     at_once = polars_texts(data, params)
     if at_once is not None:
         assert at_once.to_list() == list(
-            without_damage(read_json_lines([data], source, params, tally, Ends(first=False)), tally)
+            without_damage(read_json_lines(Part([data], first=False), source, params, tally), tally)
         )
         assert (tally.dropped.total(), tally.invalid_utf8) == (0, 0)
 

@@ -4,13 +4,14 @@ Small files, and the ranges of a plain file of JSON lines, are read by the worke
 large files the caller reads as much as shows where they may be cut between records or documents,
 and the workers read the parts: from the file where it has them as they are, else from memory
 (archives, other encodings). Of large parquet files they read ranges of rows, which the caller
-divides by the size of the first ones. The texts of small or compressed ones are read by the caller.
-Where a chunk ends depends on the input alone, and the texts do not depend on it.
+divides by the size of the first ones. Where a chunk ends depends on the input alone, and the texts
+do not depend on it.
 """
 
 import codecs
 import itertools
 import math
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -22,17 +23,20 @@ from tokenmill.data.encoding import has_plain_lines, mark_bytes, read_utf8, utf8
 from tokenmill.data.params import CleanParams
 from tokenmill.data.readers import FORMATS, Rows, Table, cut_parquet, texts
 from tokenmill.data.report import Tally
-from tokenmill.data.sources import BLOCK_BYTES, Advance, Ends, Part, Source, opened
+from tokenmill.data.sources import BLOCK_BYTES, Advance, Part, Source, opened
 
-CHUNK_TEXTS = 1 << 16
-"""The most texts of a chunk whose texts the caller reads, before small chunks are joined."""
+CHUNK_ROWS = 1 << 16
+"""The most rows of a large table in a chunk."""
 
 CHUNK_FILES = 1024
 """The most small files of a chunk, or parts of files."""
 
 POLARS_BYTES = 32 << 20
 """A chunk of more bytes than this, which long lines can cause, is read line by line to bound
-memory."""
+memory. Of tables about so much is read at once, and then the rest."""
+
+TABLE_GROWS = 8
+"""How many times its size on disk a table is expected to have in memory, before it is looked at."""
 
 Item = TypeVar("Item")
 
@@ -90,14 +94,13 @@ class Planner:
     def _strategy(self, source: Source) -> Callable[[Iterable[Source]], Iterator[Chunk]]:
         form = FORMATS[source.format]
         is_plain = source.compression is None
-        if form.read is None:
-            is_large = is_plain and 8 * source.size > self.size
-            return self._row_ranges if is_large else self._texts
+        if form.cut is None:
+            return self._tables
         if is_plain and source.size <= self.size:
             return self._small_files
         if is_plain and form.has_records_in_lines and has_plain_lines(source):
             return self._line_ranges
-        return self._parts if form.cut else self._texts
+        return self._parts
 
     def _small_files(self, sources: Iterable[Source]) -> Iterator[Chunk]:
         for group in _grouped(((one, one.size, 1) for one in sources), self.size):
@@ -124,27 +127,18 @@ class Planner:
                 if source.compression is None and not tally.encodings:
                     place = range(begin, begin + size)
                     begin = place.stop
-                given = part._replace(blocks=[]) if place else part
-                counts = {"first": number == 0, "encodings": tally.encodings}
-                yield Chunk(partial(_read_part, source, given, place, **counts), held=size)
+                given = part._replace(first=number == 0, blocks=[] if place else part.blocks)
+                read = partial(_read_part, source, given, place, encodings=tally.encodings)
+                yield Chunk(read, held=size)
 
-    def _row_ranges(self, sources: Iterable[Source]) -> Iterator[Chunk]:
+    def _tables(self, sources: Iterable[Source]) -> Iterator[Chunk]:
         for table in map(Table, sources):
-            for place in cut_parquet(table, self.params, self.size, CHUNK_TEXTS):
+            size = table.source.size
+            if TABLE_GROWS * size <= self.size:
+                yield Chunk(partial(_read_rows, table, None), size, held=TABLE_GROWS * size)
+                continue
+            for place in cut_parquet(table, self.params, self.size, CHUNK_ROWS):
                 yield Chunk(partial(_read_rows, table, place), table.size_of(place))
-
-    def _texts(self, sources: Iterable[Source]) -> Iterator[Chunk]:
-        found: list[tuple[str, str]] = []
-        chars = 0
-        tally = Tally()
-        for source in sources:
-            for text in texts(source, self.params, tally, self.advance):
-                found.append((text, source.name))
-                chars += len(text)
-                if chars >= self.size or len(found) == CHUNK_TEXTS:
-                    yield Chunk(partial(_counted, _columns(found), tally.take()))
-                    chars = 0
-        yield Chunk(partial(_counted, _columns(found), tally), held=chars)
 
 
 def _joined(chunks: Sequence[Chunk]) -> Chunk:
@@ -160,31 +154,30 @@ def _grouped(items: Iterable[tuple[Item, float, int]], most: int) -> Iterator[li
     have `most` bytes and CHUNK_FILES files. An error of `items` is raised after the items before
     it."""
     group: list[Item] = []
-    held = 0.0
-    count = 0
-    failure = None
+    held = count = 0
     try:
         for item, size, files in items:
             if group and (held + size > most or count + files > CHUNK_FILES):
                 yield group
                 group = []
-                held = 0.0
-                count = 0
+                held = count = 0
             group.append(item)
             held += size
             count += files
-    except Exception as error:
-        failure = error
+    except Exception:
+        if group:
+            yield group
+        raise
     if group:
         yield group
-    if failure:
-        raise failure
 
 
 def _read_files(sources: list[Source], params: CleanParams, tally: Tally) -> Texts:
     """The texts of whole files, one file after the other."""
-    return _columns(
-        [(text, source.name) for source in sources for text in texts(source, params, tally)]
+    found = [(text, source.name) for source in sources for text in texts(source, params, tally)]
+    return Texts(
+        pl.Series([text for text, _ in found], dtype=pl.String),
+        pl.Series([name for _, name in found], dtype=pl.String),
     )
 
 
@@ -192,7 +185,7 @@ def _read_range(source: Source, begin: int, size: int, params: CleanParams, tall
     """The texts of the JSON lines that begin within a range of bytes of a plain file. The last line
     is read to its end."""
     lines = utf8(_range_blocks(source, begin, size), source, tally, first=False)
-    return _read_blocks(lines, source, params, tally, Ends(first=begin == 0))
+    return _read_text(Part(lines, first=begin == 0), source, params, tally)
 
 
 def _range_blocks(source: Source, begin: int, size: int) -> Iterator[bytes]:
@@ -216,8 +209,19 @@ def _range_blocks(source: Source, begin: int, size: int) -> Iterator[bytes]:
 
 def _read_parts(parts: list[Read], params: CleanParams, tally: Tally) -> Texts:
     """The texts of parts of files, one part after the other."""
-    texts, names, _ = zip(*(read(params, tally) for read in parts), strict=True)
-    return Texts(pl.concat(texts, rechunk=True), pl.concat(names, rechunk=True))
+    texts: list[pl.Series] = []
+    names: list[pl.Series] = []
+    left = deque(parts)
+    held = 0
+    while left and held < POLARS_BYTES:
+        found = left.popleft()(params, tally)
+        texts.append(found.texts)
+        names.append(found.names)
+        held += int(found.texts.estimated_size())
+        if found.rest:
+            left.appendleft(found.rest)
+    rest = partial(_read_parts, list(left)) if left else None
+    return Texts(pl.concat(texts, rechunk=True), pl.concat(names, rechunk=True), rest)
 
 
 def _read_part(
@@ -227,15 +231,14 @@ def _read_part(
     params: CleanParams,
     tally: Tally,
     *,
-    first: bool,
     encodings: dict[str, str],
 ) -> Texts:
     """The texts of a part of a file: of one that the caller has read, or of the bytes at `place`.
     `encodings` names the encoding of the file, if that is not UTF-8."""
     tally.encodings.update(encodings)
-    middle = part.blocks if place is None else _blocks_at(source, place)
-    blocks = itertools.chain([part.before], middle, [part.behind])
-    return _read_blocks(filter(None, blocks), source, params, tally, Ends(first, part.is_cut))
+    if place is not None:
+        part = part._replace(blocks=_blocks_at(source, place))
+    return _read_text(part, source, params, tally)
 
 
 def _blocks_at(source: Source, place: range) -> Iterator[bytes]:
@@ -247,29 +250,22 @@ def _blocks_at(source: Source, place: range) -> Iterator[bytes]:
             yield file.read(min(size, place.stop - begin))
 
 
-def _read_rows(table: Table, place: range, params: CleanParams, tally: Tally) -> Texts:
-    """The texts of some rows of a parquet file."""
-    rows = Rows(table, place, most=POLARS_BYTES)
+def _read_rows(table: Table, place: range | None, params: CleanParams, tally: Tally) -> Texts:
+    """The texts of some rows of a parquet file, or of all."""
+    rows = Rows(table, range(table.rows) if place is None else place, most=POLARS_BYTES)
     found = _of_file(table.source, without_damage(rows.texts(params, tally), tally))
     rest = partial(_read_rows, table, rows.left) if rows.left else None
     return found._replace(rest=rest)
 
 
-def _counted(found: Texts, counts: Tally, _params: CleanParams, tally: Tally) -> Texts:
-    """Return the texts that the caller has already read, and add what it counted to the tally."""
-    tally.merge(counts)
-    return found
-
-
-def _read_blocks(
-    blocks: Iterator[bytes], source: Source, params: CleanParams, tally: Tally, ends: Ends
-) -> Texts:
-    """The texts in UTF-8 blocks of a file."""
+def _read_text(part: Part, source: Source, params: CleanParams, tally: Tally) -> Texts:
+    """The texts of a part of a text file."""
     form = FORMATS[source.format]
     assert form.read is not None
-    if form.read_at_once and not ends.is_cut:
+    if form.read_at_once and not part.is_cut:
         parts = []
         size = 0
+        blocks = part.content()
         for block in blocks:
             parts.append(block)
             size += len(block)
@@ -280,22 +276,11 @@ def _read_blocks(
         found = form.read_at_once(data, params) if size <= POLARS_BYTES else None
         if found is not None:
             return _of_file(source, found)
-        blocks = itertools.chain([data], blocks)
-    texts = form.read(blocks, source, params, tally, ends)
+        part = Part(itertools.chain([data], blocks), first=part.first)
+    texts = form.read(part, source, params, tally)
     return _of_file(source, without_damage(texts, tally))
 
 
 def _of_file(source: Source, texts: Iterable[str]) -> Texts:
     found = texts if isinstance(texts, pl.Series) else pl.Series(list(texts), dtype=pl.String)
     return Texts(found, pl.repeat(source.name, len(found), dtype=pl.String, eager=True))
-
-
-def _columns(pairs: list[tuple[str, str]]) -> Texts:
-    """Texts and their files as columns. The list is emptied, so that the texts are not held
-    twice."""
-    columns = Texts(
-        pl.Series([text for text, _ in pairs], dtype=pl.String),
-        pl.Series([name for _, name in pairs], dtype=pl.String),
-    )
-    pairs.clear()
-    return columns

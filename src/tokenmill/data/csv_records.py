@@ -17,7 +17,7 @@ from tokenmill.data.encoding import damage_handler
 from tokenmill.data.params import CleanParams
 from tokenmill.data.record_text import KEYS, record_texts
 from tokenmill.data.report import Tally
-from tokenmill.data.sources import MAX_RECORD_BYTES, Ends, Part, Source
+from tokenmill.data.sources import MAX_RECORD_BYTES, Part, Source
 from tokenmill.formats.chat import plain
 
 DELIMITERS = ",;\t|"
@@ -36,13 +36,11 @@ _BEFORE_HEADER = rb"(?:[\r\n]|%b%b)*+" % (_NAMED.encode(), _LINE_END)
 _FIRST_LINE = re.compile(rb"%b([^\r\n]++)%b" % (_BEFORE_HEADER, _LINE_END))
 
 
-def read_csv(
-    blocks: Iterable[bytes], source: Source, params: CleanParams, tally: Tally, ends: Ends
-) -> Iterator[str]:
+def read_csv(part: Part, source: Source, params: CleanParams, tally: Tally) -> Iterator[str]:
     """The texts of a CSV file, or of a part that `cut_csv` gives."""
     wanted = KEYS if params.columns is None else params.columns
-    rows = csv_rows(blocks, source.place, tally, wanted, first=ends.first)
-    return record_texts(rows, source.place, params.columns, tally, first=ends.first)
+    rows = csv_rows(part.content(), source.place, tally, wanted, first=part.first)
+    return record_texts(rows, source.place, params.columns, tally, first=part.first)
 
 
 def csv_rows(

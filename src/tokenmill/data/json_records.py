@@ -22,7 +22,7 @@ from tokenmill.data.encoding import DAMAGE, decode, decode_json
 from tokenmill.data.params import CleanParams
 from tokenmill.data.record_text import MESSAGES, record_texts
 from tokenmill.data.report import EXCERPT, Tally
-from tokenmill.data.sources import BLOCK_BYTES, MAX_RECORD_BYTES, Ends, Part, Source
+from tokenmill.data.sources import BLOCK_BYTES, MAX_RECORD_BYTES, Part, Source
 from tokenmill.formats.chat import plain
 from tokenmill.formats.chat_columns import plain_column
 
@@ -30,22 +30,18 @@ MAX_DEPTH = 200
 """The deepest nesting of a JSON file that is accepted, long before Python's parser gives up."""
 
 
-def read_json(
-    blocks: Iterable[bytes], source: Source, params: CleanParams, tally: Tally, ends: Ends
-) -> Iterator[str]:
+def read_json(part: Part, source: Source, params: CleanParams, tally: Tally) -> Iterator[str]:
     """The texts of a JSON file, or of a part that `cut_json` gives."""
-    records = json_values(blocks, source.place)
-    if not ends.first:
+    records = json_values(part.content(), source.place)
+    if part.before:
         next(records, None)  # that which cut_json has put in front
-    return record_texts(records, source.place, params.columns, tally, first=ends.first)
+    return record_texts(records, source.place, params.columns, tally, first=part.first)
 
 
-def read_json_lines(
-    blocks: Iterable[bytes], source: Source, params: CleanParams, tally: Tally, ends: Ends
-) -> Iterator[str]:
+def read_json_lines(part: Part, source: Source, params: CleanParams, tally: Tally) -> Iterator[str]:
     """The texts of a file of JSON lines, or of some of its lines."""
-    records = json_lines(blocks, source, tally, first=ends.first)
-    return record_texts(records, source.place, params.columns, tally, first=ends.first)
+    records = json_lines(part.content(), source, tally, first=part.first)
+    return record_texts(records, source.place, params.columns, tally, first=part.first)
 
 
 def cut_json_lines(
@@ -71,8 +67,7 @@ def json_values(blocks: Iterable[bytes], name: str) -> Iterator[Any]:
             Python can hold. Also as `whole_values`.
     """
     for part in whole_values(blocks, name, BLOCK_BYTES):
-        data = b"".join([part.before, *part.blocks, part.behind])
-        records = _values(decode_json(data), name)
+        records = _values(decode_json(b"".join(part.content())), name)
         if part.before:
             next(records, None)
         yield from records

@@ -1,7 +1,8 @@
 """The file formats that `clean` reads, each as a stream of texts in bounded memory.
 
-To add a format, write a function from a source to its texts (`Reader`), and register it in FORMATS
-under its ending: a table of docs/architecture.md has all that it needs.
+To add a format, write a function that reads a file (`Reader`) and one that divides it (`Cutter`),
+and register both in FORMATS under its ending: a table of docs/architecture.md has all that it
+needs.
 """
 
 import contextlib
@@ -31,15 +32,15 @@ from tokenmill.data.json_records import (
 from tokenmill.data.params import CleanParams, Unit
 from tokenmill.data.record_text import KEYS, no_text, record_texts
 from tokenmill.data.report import Tally
-from tokenmill.data.sources import MAX_RECORD_BYTES, Advance, Ends, Part, Source, blocks, opened
+from tokenmill.data.sources import MAX_RECORD_BYTES, Advance, Part, Source, blocks, opened
 from tokenmill.formats.chat import plain
 from tokenmill.formats.shards import UNREADABLE
 from tokenmill.temporary import temporary_folder
 
-Reader: TypeAlias = Callable[[Iterable[bytes], Source, CleanParams, Tally, Ends], Iterator[str]]
-"""A function that yields the texts in UTF-8 blocks in order and in bounded memory, with DAMAGE
-where bytes are invalid. The blocks are a file or a part of it. It counts in the tally what is not a
-document, and raises UserError for a file that it cannot read."""
+Reader: TypeAlias = Callable[[Part, Source, CleanParams, Tally], Iterator[str]]
+"""A function that yields the texts of a file, or of a part of it, in order and in bounded memory,
+with DAMAGE where bytes are invalid. It counts in the tally what is not a document, and raises
+UserError for a file that it cannot read."""
 
 Cutter: TypeAlias = Callable[[Iterable[bytes], Source, CleanParams, int], Iterator[Part]]
 """A function that divides the UTF-8 blocks of a file into parts of about so many bytes, in bounded
@@ -75,10 +76,10 @@ _BLANK = re.compile(rb"\s")
 
 
 def read_plain_text(
-    blocks: Iterable[bytes], _source: Source, params: CleanParams, _tally: Tally, ends: Ends
+    part: Part, _source: Source, params: CleanParams, _tally: Tally
 ) -> Iterator[str]:
     """The texts of a plain text file. Each one is a document, so nothing is counted as dropped."""
-    found = documents(blocks, params.text_file, is_cut=ends.is_cut)
+    found = documents(part.content(), params.text_file, is_cut=part.is_cut)
     return (plain(decode(data)) for data in found)
 
 
@@ -438,9 +439,8 @@ class Format:
 
     read: Reader | None
     """The reader of its text. None: it is a table in binary, which `Rows` reads."""
-    cut: Cutter | None = None
-    """The function that divides its text. None: a file above the size of a chunk is read by the
-    driver alone."""
+    cut: Cutter | None
+    """The function that divides its text; None for a table."""
     read_at_once: Callable[[bytes, CleanParams], pl.Series | None] | None = None
     """A faster reader of a part of a file, which gives the same texts or None."""
     has_records_in_lines: bool = False
@@ -458,7 +458,7 @@ FORMATS: dict[str, Format] = {
     ".ndjson": _LINES,
     ".json": Format(read_json, cut_json),
     ".csv": Format(read_csv, cut_csv),
-    ".parquet": Format(None),
+    ".parquet": Format(None, None),
 }
 
 
@@ -472,5 +472,5 @@ def texts(
         table = Table(source)
         found = Rows(table, range(table.rows)).texts(params, tally, advance)
     else:
-        found = read(read_utf8(source, tally, advance), source, params, tally, Ends())
+        found = read(Part(read_utf8(source, tally, advance)), source, params, tally)
     return without_damage(found, tally)

@@ -127,12 +127,6 @@ class Tally:
             if not self.read[name]:
                 raise UserError(refusal)
 
-    def take(self) -> "Tally":
-        """Move the counts so far into a new tally; this one starts again at zero."""
-        taken = Tally(**vars(self))
-        vars(self).update(vars(Tally()))
-        return taken
-
     def merge(self, other: "Tally") -> None:
         """Add the counts of the next chunk."""
         for name in ("read", "kept", "lengths_read", "lengths_kept", "languages", "unread"):

@@ -10,6 +10,7 @@ import contextlib
 import errno
 import functools
 import gzip
+import itertools
 import lzma
 import os
 import re
@@ -143,23 +144,20 @@ class Source:
 
 
 class Part(NamedTuple):
-    """A part of a file that is read by itself."""
+    """A file in UTF-8, or a part of it that is read by itself."""
 
-    blocks: list[bytes]
+    blocks: Iterable[bytes]
     before: bytes = b""
     """What a reader has to see before the blocks. It has no text."""
     behind: bytes = b""
-    is_cut: bool = False
-    """Whether its last document goes on behind it, where it is too long for one document."""
-
-
-class Ends(NamedTuple):
-    """What a reader has to know of the ends of what it reads."""
-
     first: bool = True
     """Whether it begins the file."""
     is_cut: bool = False
-    """As in `Part`."""
+    """Whether its last document goes on behind it, where it is too long for one document."""
+
+    def content(self) -> Iterator[bytes]:
+        """All that a reader has to see, in blocks."""
+        return filter(None, itertools.chain([self.before], self.blocks, [self.behind]))
 
 
 @dataclass(frozen=True)
