@@ -23,7 +23,7 @@ from bench.data.jobs import Facts, Work
 from stages.clean import Params
 from tokenmill.core import paths
 from tokenmill.core.params import load
-from tokenmill.data.dedup import SeenHashes
+from tokenmill.data.dedup import Run, add_new
 from tokenmill.data.readers import FORMATS, texts
 from tokenmill.data.report import Tally
 from tokenmill.data.sources import find_sources
@@ -120,10 +120,10 @@ def _duplicates(known: int) -> float:
     """MB/s of documents of 2 kB, among `known` earlier ones."""
     draws = np.random.default_rng(0)
     earlier = draws.integers(2**64, size=known, dtype=np.uint64)
-    seen = SeenHashes()
-    seen.add(earlier)
+    runs: list[Run] = []
+    add_new(earlier, runs)
     chunks = [draws.integers(2**64, size=BATCH, dtype=np.uint64) for _ in range(500)]
-    return rate(lambda: [seen.add(chunk) for chunk in chunks], len(chunks) * BATCH * 2000)
+    return rate(lambda: [add_new(chunk, runs) for chunk in chunks], len(chunks) * BATCH * 2000)
 
 
 JOBS = {"limits": limits}

@@ -187,12 +187,9 @@ def _replace(texts: pl.Series, pattern: str, by: str) -> pl.Series:
 
 
 def _steps_1_to_3(texts: pl.Series) -> pl.Series:
-    """Steps 1 to 3 for texts without joiners."""
-    return (
-        texts.str.replace_all(BREAKS, "\n")
-        .str.replace_all(SPACES, " ")
-        .str.replace_all(INVISIBLE, "")
-    )
+    texts = texts.str.replace_all(BREAKS, "\n").str.replace_all(SPACES, " ")
+    texts = texts.str.replace_all(INVISIBLE, "")
+    return _change(texts, texts.str.contains(JOINERS), _without_joiners)
 
 
 def _without_joiners(texts: pl.Series) -> pl.Series:
@@ -238,12 +235,7 @@ def _to_change(mode: Mode) -> str:
 
 def _steps_1_to_4(texts: pl.Series) -> pl.Series:
     """Steps 1 to 4 for rows that need any of them."""
-
-    def changed(some: pl.Series) -> pl.Series:
-        some = _steps_1_to_3(some)
-        return _change(some, some.str.contains(JOINERS), _without_joiners)
-
-    return _nfc(_change(texts, texts.str.contains(_BREAKS_SPACES_INVISIBLE), changed))
+    return _nfc(_change(texts, texts.str.contains(_BREAKS_SPACES_INVISIBLE), _steps_1_to_3))
 
 
 def _nfc(texts: pl.Series) -> pl.Series:

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.data.waves import DOCUMENT, by_sets, divided, judged, judged_with_runs, table
-from tokenmill.data.dedup import MERGE_RATIO, Division, Run, SeenHashes, compare, divide, judge
+from tokenmill.data.dedup import MERGE_RATIO, Division, Run, add_new, compare, divide, judge
 
 HASH = st.integers(0, 20) | st.integers(0, 2**64 - 1)
 
@@ -17,29 +17,29 @@ def spread(count: int) -> np.ndarray:
 
 
 @given(st.lists(st.lists(HASH)))
-def test_seen_hashes_answer_as_a_set(batches):
-    seen = SeenHashes()
+def test_runs_answer_as_a_set(batches):
+    runs = []
     reference = set()
     for batch in batches:
         expected = []
         for value in batch:
             expected.append(value not in reference)
             reference.add(value)
-        assert seen.add(np.array(batch, dtype=np.uint64)).tolist() == expected
-    assert sum(map(len, seen._runs)) == len(reference)
+        assert add_new(np.array(batch, dtype=np.uint64), runs).tolist() == expected
+    assert sum(map(len, runs)) == len(reference)
 
 
 def test_many_batches_in_few_runs_of_few_bytes_a_hash():
-    seen = SeenHashes()
+    runs = []
     known = np.zeros(0, dtype=np.uint64)
     for part in np.array_split(spread(300_000), 300):
         batch = np.concatenate([part, known[::50], part[:3]])
-        assert (seen.add(batch) == (np.arange(len(batch)) < len(part))).all()
+        assert (add_new(batch, runs) == (np.arange(len(batch)) < len(part))).all()
         known = np.concatenate([known, part])
-        size = sum(run.ordered.nbytes + run._table.nbytes for run in seen._runs)
+        size = sum(run.ordered.nbytes + run._table.nbytes for run in runs)
         assert 9 <= size / len(known) <= 10
-        assert len(seen._runs) <= 1 + np.log(len(known) / len(part)) / np.log(MERGE_RATIO)
-    assert not seen.add(known).any()
+        assert len(runs) <= 1 + np.log(len(known) / len(part)) / np.log(MERGE_RATIO)
+    assert not add_new(known, runs).any()
 
 
 @given(st.lists(DOCUMENT, max_size=16), st.booleans(), st.integers(2, 5), st.data())

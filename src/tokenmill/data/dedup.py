@@ -97,30 +97,23 @@ def _known(hashes: Hashes, runs: Iterable[Run]) -> Mask:
     return found
 
 
-class SeenHashes:
-    """A set of 64-bit hashes that answers for whole batches."""
+def add_new(hashes: Hashes, runs: list[Run]) -> Mask:
+    """Add a batch of hashes to runs; True where a hash comes for the first time.
 
-    def __init__(self) -> None:
-        self._runs: list[Run] = []
-
-    def add(self, hashes: Hashes) -> NDArray[np.bool_]:
-        """Add a batch; True where a hash comes for the first time.
-
-        Example:
-            >>> seen = SeenHashes()
-            >>> seen.add(np.array([7, 5, 7], dtype=np.uint64)).tolist()
-            [True, True, False]
-            >>> seen.add(np.array([5, 6], dtype=np.uint64)).tolist()
-            [False, True]
-        """
-        unique, first_rows = np.unique(hashes, return_index=True)
-        new = ~_known(unique, self._runs)
-        if new.any():
-            older = pop_short(self._runs, int(new.sum()))
-            self._runs.append(merged(unique[new], older))
-        is_first = np.zeros(len(hashes), dtype=np.bool_)
-        is_first[first_rows[new]] = True
-        return is_first
+    Example:
+        >>> runs = []
+        >>> add_new(np.array([7, 5, 7], dtype=np.uint64), runs).tolist()
+        [True, True, False]
+        >>> add_new(np.array([5, 6], dtype=np.uint64), runs).tolist()
+        [False, True]
+    """
+    unique, first_rows = np.unique(hashes, return_index=True)
+    new = ~_known(unique, runs)
+    if new.any():
+        runs.append(merged(unique[new], pop_short(runs, int(new.sum()))))
+    is_first = np.zeros(len(hashes), dtype=np.bool_)
+    is_first[first_rows[new]] = True
+    return is_first
 
 
 class Keys(NamedTuple):
@@ -273,11 +266,6 @@ def grown(verdict: NDArray[np.uint8], *values: Part | Run) -> Run:
     unique, kept = np.unpackbits(verdict, axis=1).view(np.bool_)
     new = [part.texts.hashes[unique[part.texts.rows]] for part in parts]
     new += [part.bands.hashes[kept[part.bands.rows]] for part in parts]
-    return merged(_distinct(np.concatenate(new)), older)
-
-
-def _distinct(hashes: Hashes) -> Hashes:
-    """The distinct hashes, sorted. `np.unique` would put them in a hash table first, which takes
-    ten times as long (numpy 2.3)."""
-    ordered = np.sort(hashes)
-    return ordered[np.diff(ordered, prepend=~ordered[:1]) != 0]
+    # `np.unique` would put them in a hash table first, which takes ten times as long (numpy 2.3)
+    ordered = np.sort(np.concatenate(new))
+    return merged(ordered[np.diff(ordered, prepend=~ordered[:1]) != 0], older)

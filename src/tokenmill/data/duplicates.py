@@ -19,8 +19,9 @@ from numpy.typing import NDArray
 from tokenmill.data.dedup import (
     Comparison,
     Division,
-    SeenHashes,
+    Run,
     Verdict,
+    add_new,
     compare,
     divide,
     grown,
@@ -94,11 +95,11 @@ def new_documents(
 def _judged_here(
     chunks: Iterable[CleanedChunk], executor: Executor, *, exact: bool
 ) -> Iterator[Judged]:
-    seen = SeenHashes()
+    runs: list[Run] = []
     for chunk in chunks:
         unique = np.ones(len(chunk.lengths), dtype=np.bool_)
         if exact:
-            unique = seen.add(executor.result(chunk.keys)[:, 0])
+            unique = add_new(executor.result(chunk.keys)[:, 0], runs)
         yield chunk, Verdict(unique, unique)
 
 

@@ -104,8 +104,8 @@ class Store:
         Raises:
             UserError: the store cannot be reached, or refuses it.
         """
-        with files.failing(self._address(file), "written"):
-            if not self._has(file):
+        if not self.has(file):
+            with files.failing(self._address(file), "written"):
                 self._write(path, self._place(file))
 
     def has(self, file: HashedFile) -> bool:
@@ -115,7 +115,10 @@ class Store:
             UserError: the store cannot be reached.
         """
         with files.failing(self._address(file), "read"):
-            return self._has(file)
+            try:
+                return self._fs.size(self._place(file)) == file.size
+            except FileNotFoundError:
+                return False
 
     def get(self, file: HashedFile, target: Path, *, stage: str) -> None:
         """Copy a file to `target`, and compare size and SHA-256 with what is expected.
@@ -155,12 +158,6 @@ class Store:
         """Remove one of `names()`."""
         with files.failing(self._url, "changed"):
             self._fs.rm_file(f"{self._root}/{name}")
-
-    def _has(self, file: HashedFile) -> bool:
-        try:
-            return self._fs.size(self._place(file)) == file.size
-        except FileNotFoundError:
-            return False
 
     def _write(self, path: Path, place: str) -> None:
         if not isinstance(self._fs, Mounted):

@@ -53,7 +53,7 @@ from tokenmill.tokens.corpus import (
     SplitRule,
     by_source,
     choose_split,
-    probe,
+    sample,
     segmented,
     split_documents,
 )
@@ -96,7 +96,8 @@ def pack(
     """
     tokenizer = read_tokenizer(tokenizer_file)
     method, rules, has_sources = choose_split(clean, params, executor)
-    encoder = choose_encoder(tokenizer, probe(clean, CHECKED_BYTES, executor))
+    checked = [text for texts in sample(clean, CHECKED_BYTES) for text in texts]
+    encoder = choose_encoder(tokenizer, checked)
     if encoder.note:
         say(encoder.note)
     total = shards.totals(clean).bytes
