@@ -198,14 +198,10 @@ def find_sources(
         source = Source(path, name, kind, compression, version[0], version, encoding)
         sources += _members(source, formats, skipped) if ending == ZIP else [source]
     sources.sort(key=attrgetter("name"))  # code points are in the order of their bytes in UTF-8
-    if not sources and not raw.is_dir() and _suffix(raw.name) != ZIP:
-        raise UserError(
-            f"{parameter} ({raw}) has no known format; give a file that ends in {readable}."
-        )
     if not sources:
         holds = skipped_in_words(dict(sorted(skipped.items()))) or "no files"
         back = command_of_dvc(raw)
-        way_out = f"`{back}` brings it back" if back else f"put files there that end in {readable}"
+        way_out = f"`{back}` brings it back" if back else f"give files that end in {readable}"
         raise UserError(f"{parameter} ({raw}) holds no text ({holds}); {way_out}.")
     read, held_out = _split(sources)
     return Found(read, dict(sorted(skipped.items())), held_out)

@@ -227,9 +227,8 @@ def choose_split(clean: Path, params: TokenizeParams, executor: Executor) -> Cho
     Raises:
         UserError: a split would be empty, as far as it shows without reading the text.
     """
-    threshold = int(params.val_fraction * 2**64)
     sources, named, val = set[str](), set[bool](), 0
-    count = partial(_counts, threshold=threshold)
+    count = partial(_counts, val_fraction=params.val_fraction)
     found = shards.shards(clean)
     for sources_of, named_of, val_of in executor.map(count, found):
         if len(sources) <= MAX_SOURCES:
@@ -241,7 +240,7 @@ def choose_split(clean: Path, params: TokenizeParams, executor: Executor) -> Cho
     return Choice(method, list(rules), has_sources=len(sources) <= MAX_SOURCES)
 
 
-def _counts(shard: ShardFile, *, threshold: int) -> tuple[set[str], set[bool], int]:
+def _counts(shard: ShardFile, *, val_fraction: float) -> tuple[set[str], set[bool], int]:
     """What the choice needs to know of a shard: its sources, of which one more than MAX_SOURCES are
     enough; whether it has files that are named as validation text (True), and others (False); how
     many documents `hash` would hold out."""
@@ -249,7 +248,7 @@ def _counts(shard: ShardFile, *, threshold: int) -> tuple[set[str], set[bool], i
     for frame in shards.documents(shard, ("source", "id")):
         sources |= set(_source_of(frame["source"]).unique().to_list())
         named |= set(_is_named_val(frame).tolist())
-        val += int(_is_hashed_val(frame, threshold).sum())
+        val += int(_is_hashed_val(frame, val_fraction).sum())
     return set(itertools.islice(sources, MAX_SOURCES + 1)), named, val
 
 
@@ -266,16 +265,17 @@ def _method(
             return "hash"
         has_ends = totals.chars * params.val_fraction >= totals.documents * SHORTEST_END
         return "ends" if has_ends else "tail"
-    for name, count, change in (
-        ("validation", val, "raise"),
-        ("training", totals.documents - val, "lower"),
-    ):
-        if not count:
-            raise UserError(
-                f"tokenize.val_fraction ({params.val_fraction}) leaves no {name} document among "
-                f"{totals.documents:,}; {change} it, or set tokenize.split to auto."
-            )
+    if val in (0, totals.documents):
+        raise empty_split("hash", params.val_fraction, "training" if val else "validation")
     return "hash"
+
+
+def empty_split(method: SplitMethod, val_fraction: float, name: str) -> UserError:
+    """The error about a split, `training` or `validation`, that gets no text."""
+    return UserError(
+        f"tokenize.split ({method}) with tokenize.val_fraction ({val_fraction}) leaves no text for "
+        f"{name}; change one of them, or add text."
+    )
 
 
 def _split_rules(
@@ -292,10 +292,7 @@ def _split_rules(
     chars = [totals.chars for totals in shards.shard_totals(found)]
     edge = int(sum(chars) * (1 - val_fraction))
     if method in ("ends", "tail") and not 0 < edge < sum(chars):
-        raise UserError(
-            f"tokenize.val_fraction ({val_fraction}) cuts {sum(chars):,} characters at {edge:,} "
-            "and leaves one split empty; change it, or give the pipeline more text."
-        )
+        raise empty_split(method, val_fraction, "validation" if edge else "training")
     if method != "tail":
         return [SplitRule(method, val_fraction)] * len(chars)
     starts = itertools.accumulate(chars, initial=0)
@@ -331,12 +328,12 @@ def _edges(frame: pl.DataFrame, chars: pl.Series, before: int, rule: SplitRule) 
     if rule.method == "names":
         is_val = _is_named_val(frame)
     else:
-        is_val = _is_hashed_val(frame, int(rule.val_fraction * 2**64))
+        is_val = _is_hashed_val(frame, rule.val_fraction)
     return chars * pl.Series(~is_val)
 
 
-def _is_hashed_val(frame: pl.DataFrame, threshold: int) -> np.ndarray:
-    return frame["id"].to_numpy() < np.uint64(threshold)
+def _is_hashed_val(frame: pl.DataFrame, val_fraction: float) -> np.ndarray:
+    return frame["id"].to_numpy() < np.uint64(val_fraction * 2**64)
 
 
 def _is_named_val(frame: pl.DataFrame) -> np.ndarray:
@@ -346,18 +343,19 @@ def _is_named_val(frame: pl.DataFrame) -> np.ndarray:
 def _holds_out_enough(clean: Path, val_fraction: float, executor: Executor) -> bool:
     """Whether `hash` holds out between half of and twice the fraction of the characters that is
     asked for, and not all of them."""
-    count = partial(_hashed_chars, threshold=int(val_fraction * 2**64))
+    count = partial(_hashed_chars, val_fraction=val_fraction)
     held = sum(executor.map(count, shards.shards(clean)))
     chars = shards.totals(clean).chars
     return held < chars and 0.5 <= held / max(1, val_fraction * chars) <= 2
 
 
-def _hashed_chars(shard: ShardFile, *, threshold: int) -> int:
+def _hashed_chars(shard: ShardFile, *, val_fraction: float) -> int:
     """The characters that `hash` would hold out."""
-    return sum(
-        int(frame["text"].filter(pl.Series(_is_hashed_val(frame, threshold))).str.len_chars().sum())
-        for frame in shards.documents(shard, ("text", "id"))
-    )
+    held = 0
+    for frame in shards.documents(shard, ("text", "id")):
+        is_val = pl.Series(_is_hashed_val(frame, val_fraction))
+        held += int(frame["text"].filter(is_val).str.len_chars().sum())
+    return held
 
 
 def _end_of_beginning(text: str, val_fraction: float) -> int:

@@ -13,7 +13,7 @@ descriptions alone, which the driver keeps. The bytes depend only on text, token
 import contextlib
 import hashlib
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from functools import partial
 from operator import add
@@ -53,6 +53,7 @@ from tokenmill.tokens.corpus import (
     SplitRule,
     by_source,
     choose_split,
+    empty_split,
     sample,
     segmented,
     split_documents,
@@ -116,7 +117,9 @@ def pack(
         # All runs share the finished shards
         with files.hold_lock(results.with_name(f"{results.name}.lock"), waiting):
             done = _pack_all(work, rules, executor)
-        _refuse_empty_split(done, method, params)
+        for split, name in zip(SPLITS, ("training", "validation"), strict=True):
+            if not any(shard.part(split).bytes for shard in done):
+                raise empty_split(method, params.val_fraction, name)
         metadata = TokenMetadata.of(
             done,
             vocab_size=tokenizer.vocab_size,
@@ -124,28 +127,13 @@ def pack(
             tokenizer_type=tokenizer.type,
             tokenizer_sha256=tokenizer.sha256,
         )
-        _compare_bytes(metadata, clean, total)
+        found = metadata.train.bytes + metadata.val.bytes
+        if found != total:
+            raise damaged(clean, f"holds {found:,} bytes of text, but records {total:,}")
         if store:
             write_manifest(folder, Manifest(store=store, shards=[]))
         write_metadata(folder, metadata)
     return metadata, method
-
-
-def _refuse_empty_split(
-    done: Sequence[PackedShard], method: SplitMethod, params: TokenizeParams
-) -> None:
-    for split, name in zip(SPLITS, ("training", "validation"), strict=True):
-        if not any(shard.part(split).bytes for shard in done):
-            raise UserError(
-                f"tokenize.split ({method}) with tokenize.val_fraction ({params.val_fraction}) "
-                f"leaves no text for {name}; change one of them, or add text."
-            )
-
-
-def _compare_bytes(metadata: TokenMetadata, clean: Path, total: int) -> None:
-    found = metadata.train.bytes + metadata.val.bytes
-    if found != total:
-        raise damaged(clean, f"holds {found:,} bytes of text, but records {total:,}")
 
 
 def packed_metrics(metadata: TokenMetadata) -> dict[str, int | float]:
