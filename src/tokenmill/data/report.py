@@ -153,21 +153,14 @@ def _binary_digits(numbers: pl.Series) -> list[int]:
     return np.frexp(numbers.to_numpy().astype(np.float64))[1].tolist()
 
 
-def _others(tally: Tally, found: Found, listed: set[str]) -> Others:
-    """The counts of the files that are not `listed`."""
-    return Others(
-        files=len(found.sources) - len(listed),
-        read=sum(count for name, count in tally.read.items() if name not in listed),
-        kept=sum(count for name, count in tally.kept.items() if name not in listed),
-    )
-
-
 def report_on(
     tally: Tally, found: Found, raw: Raw, params: CleanParams, encoding: str
 ) -> CleanReport:
     """Make the report about what the stage `clean` read, kept and dropped."""
     bins = range(1 + max(tally.lengths_read | tally.lengths_kept, default=0))
     largest = sorted(found.sources, key=lambda source: (-source.size, source.name))[:SOURCES]
+    read, kept = tally.read, tally.kept
+    listed = {one.name: Documents(read=read[one.name], kept=kept[one.name]) for one in largest}
     reasons = meanings(params)
     return CleanReport(
         files=Files(
@@ -176,9 +169,7 @@ def report_on(
             held_out=len(found.held_out),
             bytes=sum(source.size for source in found.sources),
         ),
-        documents=Documents(
-            read=tally.kept.total() + tally.dropped.total(), kept=tally.kept.total()
-        ),
+        documents=Documents(read=kept.total() + tally.dropped.total(), kept=kept.total()),
         characters=Characters.model_validate(
             {"in": tally.characters_in, "out": tally.characters_out}
         ),
@@ -200,11 +191,12 @@ def report_on(
         ),
         languages=dict(sorted(tally.languages.items())),
         unread=dict(sorted(tally.unread.items())),
-        sources={
-            one.name: Documents(read=tally.read[one.name], kept=tally.kept[one.name])
-            for one in largest
-        },
-        other_sources=_others(tally, found, {source.name for source in largest}),
+        sources=listed,
+        other_sources=Others(
+            files=len(found.sources) - len(listed),
+            read=read.total() - sum(one.read for one in listed.values()),
+            kept=kept.total() - sum(one.kept for one in listed.values()),
+        ),
         held_out=[source.name for source in found.held_out[:SOURCES]],
         params={
             "data": {"raw": raw.as_posix(), "encoding": encoding},

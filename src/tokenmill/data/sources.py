@@ -217,14 +217,6 @@ def _refuse_other_names(path: str) -> None:
         )
 
 
-def _refuse_other_names_below(hidden: str) -> None:
-    """Refuse such names in a folder that is not read. DVC leaves out what cannot be listed."""
-    for folder, folders, names in os.walk(hidden):
-        folders[:] = [name for name in folders if name not in IGNORED]
-        for name in names:
-            _refuse_other_names(str(Path(folder, name)))
-
-
 def _missing(raw: Raw, parameter: str, readable: str) -> UserError:
     way_out = (
         f"set {parameter} to a file or folder of {readable} "
@@ -287,26 +279,28 @@ def _objects(raw: Objects) -> Iterator[tuple[str, str, bool]]:
 
 
 def _files(raw: Path) -> Iterator[tuple[str, str, bool]]:
-    waiting = [(str(raw), "")]
+    waiting = [(str(raw), "", False)]
     while waiting:
-        folder, name = waiting.pop()
+        folder, name, is_hidden = waiting.pop()
         try:
             entries = list(os.scandir(folder))
         except OSError as error:
+            if is_hidden:  # DVC leaves it out
+                continue
             raise UserError(
                 f"{folder} cannot be listed ({error.strerror}); fix its permissions."
             ) from None
         for entry in entries:
-            is_folder = entry.is_dir(follow_symlinks=False)
-            if not is_folder:
-                _refuse_other_names(entry.path)  # DVC records what is hidden, too
-            if entry.name.startswith(".") or (not name and entry.name == PROMPTS_FILE):
-                if is_folder and entry.name not in IGNORED:
-                    _refuse_other_names_below(entry.path)
+            is_prompts = not name and entry.name == PROMPTS_FILE
+            skipped = is_hidden or is_prompts or entry.name.startswith(".")
+            if entry.is_dir(follow_symlinks=False):
+                if entry.name not in IGNORED:
+                    waiting.append((entry.path, f"{name}{entry.name}/", skipped))
                 continue
-            if is_folder:
-                waiting.append((entry.path, f"{name}{entry.name}/"))
-            elif entry.is_symlink() and Path(entry.path).is_dir():
+            _refuse_other_names(entry.path)  # DVC records what is hidden, too
+            if skipped:
+                continue
+            if entry.is_symlink() and Path(entry.path).is_dir():
                 raise UserError(
                     f"{entry.path} is a link to a folder; copy that folder there, or remove the "
                     "link."

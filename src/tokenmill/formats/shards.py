@@ -10,6 +10,7 @@ import itertools
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import polars as pl
 
@@ -49,6 +50,18 @@ DIGITS = 5
 """The fewest digits of the number in a shard's name."""
 
 
+class Footer(NamedTuple):
+    """What a shard says of itself."""
+
+    format: int
+    documents: int
+    bytes: int
+    """UTF-8 bytes of text, without the marks of turns."""
+    chars: int
+    """Unicode code points, marks included."""
+    row_group_rows: int
+
+
 def write_shard(path: Path, shard: pl.DataFrame) -> dict[str, int]:
     """Write documents as one shard, with their totals in its footer, and return these. It appears
     whole or not at all, in a folder that must be there.
@@ -59,13 +72,8 @@ def write_shard(path: Path, shard: pl.DataFrame) -> dict[str, int]:
     expect(path.parent)
     size = text_bytes(shard["text"])
     rows = min(max(1, len(shard) * ROW_GROUP_BYTES // max(1, size)), ROW_GROUP_ROWS)
-    footer = {
-        "format": CLEAN_FORMAT,
-        "documents": len(shard),
-        "bytes": size,
-        "chars": int(shard["text"].str.len_chars().sum()),
-        "row_group_rows": rows,
-    }
+    chars = int(shard["text"].str.len_chars().sum())
+    footer = Footer(CLEAN_FORMAT, len(shard), size, chars, rows)._asdict()
     with write_beside(path) as beside:
         shard.write_parquet(
             beside,
@@ -80,13 +88,11 @@ def write_shard(path: Path, shard: pl.DataFrame) -> dict[str, int]:
 
 @dataclass(frozen=True)
 class Totals:
-    """How much text a folder holds."""
+    """How much text a folder holds: the sums over its shards."""
 
     documents: int
     bytes: int
-    """UTF-8 bytes of text, without the marks of turns."""
     chars: int
-    """Unicode code points, marks included."""
 
 
 def shard_file(folder: Path, number: int) -> Path:
@@ -173,39 +179,35 @@ def _read(path: Path, group: RowGroup, columns: Sequence[str]) -> pl.DataFrame:
 
 def row_groups(shard: ShardFile) -> list[RowGroup]:
     """The row groups of one shard, in order; only its footer is read."""
-    footer = _read_footer(shard)
-    documents, rows = footer["documents"], footer["row_group_rows"]
-    starts = range(0, documents, rows)
-    return [RowGroup(shard, start, min(rows, documents - start)) for start in starts]
+    footer = read_footer(shard)
+    rows = footer.row_group_rows
+    starts = range(0, footer.documents, rows)
+    return [RowGroup(shard, start, min(rows, footer.documents - start)) for start in starts]
 
 
 def totals(folder: Path) -> Totals:
     """Documents, bytes and characters of a folder, from the shards' footers: no text is read."""
-    found = shard_totals(shards(folder))
-    return Totals(
-        *(sum(getattr(one, key) for one in found) for key in ("documents", "bytes", "chars"))
-    )
+    _, documents, sizes, chars, _ = zip(*map(read_footer, shards(folder)), strict=True)
+    return Totals(sum(documents), sum(sizes), sum(chars))
 
 
-def shard_totals(found: Iterable[ShardFile]) -> list[Totals]:
-    """Documents, bytes and characters of each shard, in their order, from their footers."""
-    footers = map(_read_footer, found)
-    return [Totals(footer["documents"], footer["bytes"], footer["chars"]) for footer in footers]
+def read_footer(shard: ShardFile) -> Footer:
+    """What a shard says of itself.
 
-
-def _read_footer(shard: ShardFile) -> dict[str, int]:
-    names = ("format", "documents", "bytes", "chars", "row_group_rows")
+    Raises:
+        UserError: it is no shard, or one of another version.
+    """
     try:
         if isinstance(shard.stored, StoredShard):
             footer = shard.stored.footer
         else:
             open_regular(shard.path).close()  # polars would wait for somebody to write into a pipe
             footer = pl.read_parquet_metadata(shard.path)
-        found = {name: int(footer[name]) for name in names}
+        found = Footer(**{name: int(footer[name]) for name in Footer._fields})
     except (KeyError, ValueError, *UNREADABLE):
         raise damaged(shard.path, NO_SHARD) from None
-    documents, rows = found["documents"], found["row_group_rows"]
-    fits = 1 <= rows <= ROW_GROUP_ROWS and 1 <= documents <= MOST_ROW_GROUPS * rows
-    if found["format"] != CLEAN_FORMAT or not fits:
+    rows = found.row_group_rows
+    fits = 1 <= rows <= ROW_GROUP_ROWS and 1 <= found.documents <= MOST_ROW_GROUPS * rows
+    if found.format != CLEAN_FORMAT or not fits:
         raise damaged(shard.path, NO_SHARD)
     return found

@@ -289,7 +289,7 @@ def _split_rules(
     val_fraction)); a document across that character becomes one document in each split. For Tiny
     Shakespeare and 0.1 this is nanoGPT's split.
     """
-    chars = [totals.chars for totals in shards.shard_totals(found)]
+    chars = [shards.read_footer(shard).chars for shard in found]
     edge = int(sum(chars) * (1 - val_fraction))
     if method in ("ends", "tail") and not 0 < edge < sum(chars):
         raise empty_split(method, val_fraction, "validation" if edge else "training")

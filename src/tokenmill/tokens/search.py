@@ -139,25 +139,22 @@ class Search:
     def first_words(self, ids: np.ndarray, starts: np.ndarray, ends: np.ndarray) -> list[list[int]]:
         """For each word from `starts` to `ends`, its tokens in the other way of writing it: with a
         space before it, or without. Empty where there is no other."""
-        spelled = [
-            b"".join(self.bytes[token] for token in ids[start:end])
-            for start, end in zip(starts.tolist(), ends.tolist(), strict=True)
-        ]
-        texts = [word.decode("utf-8", "ignore") for word in spelled]
-        is_whole = [text.encode() == word for text, word in zip(texts, spelled, strict=True)]
-        others = [text[1:] if text[:1] == " " else f" {text}" for text in texts]
-        asked = [
-            other if whole and not self.tokenizer.unknown(other) else ""
-            for other, whole in zip(others, is_whole, strict=True)
-        ]
-        found, offsets = self.tokenizer.encode_batch(asked)
+        own = [ids[start:end].tolist() for start, end in zip(starts, ends, strict=True)]
+        found, offsets = self.tokenizer.encode_batch([*map(self._other_spelling, own)])
         is_blank = self.words.is_blank.tolist()
         words = [
             list(itertools.dropwhile(is_blank.__getitem__, found[start:stop].tolist()))
             for start, stop in itertools.pairwise(offsets.tolist())
         ]
-        own = [ids[start:end].tolist() for start, end in zip(starts, ends, strict=True)]
         return [[] if word == mine else word for word, mine in zip(words, own, strict=True)]
+
+    def _other_spelling(self, ids: Sequence[int]) -> str:
+        """A word with a space before it, or without the one that it has; empty if it cannot be
+        written so."""
+        text = self.text_of(ids)
+        other = text[1:] if text[:1] == " " else f" {text}"
+        is_whole = len(text.encode()) == sum(len(self.bytes[token]) for token in ids)
+        return other if is_whole and not self.tokenizer.unknown(other) else ""
 
     def _sampled(self, part: int, order: np.ndarray) -> np.ndarray:
         """The keys of the text at positions of a suffix array."""
