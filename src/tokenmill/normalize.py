@@ -304,16 +304,10 @@ def fold_table(mode: Literal["strict", "balanced"]) -> dict[str, str]:
         >>> fold_table("strict")["ł"], fold_table("balanced")["—"], "ł" in fold_table("balanced")
         ('l', '--', False)
     """
-    by_rule = {
-        character: _fold_character(character)
-        for block in _RANGES
-        for character in map(chr, range(*block))
-    }
+    folds = {char: _fold_character(char) for block in _RANGES for char in map(chr, range(*block))}
     pairs = iter(_BY_HAND.split())
-    by_hand = {
-        character: folded for group, folded in zip(pairs, pairs, strict=True) for character in group
-    }
-    folds = by_rule | by_hand
+    for group, folded in zip(pairs, pairs, strict=True):
+        folds |= dict.fromkeys(group, folded)
     return {
         character: folded
         for character, folded in folds.items()

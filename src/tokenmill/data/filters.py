@@ -167,15 +167,14 @@ class GopherQuality(Filter):
         stop_words = np.sum(
             [texts.str.contains(rf"\b{word}\b").to_numpy() for word in STOP_WORDS], axis=0
         )
+        bullets = lines.sums(lines.text.str.contains(r"^\s*(?:[•‣◦●▪∙]|[*-] )"))
+        cut_off = lines.sums(lines.text.str.contains(r"(?:\.\.\.|…)\s*$"))
         return {
             "gopher_words": (n_spoken < self.gopher_min_words) | (n_spoken > 100_000),
             "gopher_word_length": (mean_chars < 3) | (mean_chars > 10),
             "gopher_symbols": np.maximum(hashes, ellipses) / n_words > 0.1,
-            "gopher_bullets": lines.sums(lines.text.str.contains(r"^\s*(?:[•‣◦●▪∙]|[*-] )"))
-            / n_lines
-            > 0.9,
-            "gopher_ellipsis": lines.sums(lines.text.str.contains(r"(?:\.\.\.|…)\s*$")) / n_lines
-            > 0.3,
+            "gopher_bullets": bullets / n_lines > 0.9,
+            "gopher_ellipsis": cut_off / n_lines > 0.3,
             "gopher_alphabetic": words.sums(words.text.str.contains(r"\p{L}")) / n_words < 0.8,
             "gopher_stop_words": stop_words < self.gopher_stop_words,
         }

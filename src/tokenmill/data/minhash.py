@@ -68,10 +68,8 @@ def least_shingles(texts: pl.Series, ngram: int, orders: int) -> NDArray[np.uint
     least = np.full((orders, len(texts)), np.iinfo(np.uint32).max, dtype=np.uint32)
     # An order is x -> factor * x + offset modulo 2^32, with an odd factor
     numbers = _splitmix(np.arange(1, orders + 1, dtype=np.uint64))
-    factors, offsets = (
-        (numbers >> _HALF).astype(np.uint32) | np.uint32(1),
-        numbers.astype(np.uint32),
-    )
+    factors = (numbers >> _HALF).astype(np.uint32) | np.uint32(1)
+    offsets = numbers.astype(np.uint32)
     for block in shingles(texts, ngram):
         place = np.empty_like(block.hashes)
         for order, so_far in enumerate(least[:, block.row : block.row + len(block.first)]):

@@ -183,10 +183,16 @@ def _complete(buffer: bytes, unit: Unit) -> tuple[list[tuple[int, int]], int]:
     skipped, separator = _UNITS[unit]
     spans = []
     begin = _end(skipped, buffer, 0)
-    while (ends := _next(buffer, begin, separator)) is not None:
-        spans.append((begin, ends[0]))
-        begin = _end(skipped, buffer, ends[1])
-    return spans, begin
+    while True:
+        horizon = begin + LONGEST + 2  # no byte beyond this may decide, or the blocks would matter
+        if separator and (match := separator.search(buffer, begin, horizon)):
+            end, behind = match.span()
+        elif len(buffer) > horizon:
+            end = behind = _cut(buffer, begin + SHORTEST, begin + LONGEST)
+        else:
+            return spans, begin
+        spans.append((begin, end))
+        begin = _end(skipped, buffer, behind)
 
 
 def _cut_to_the_end(buffer: bytes, unit: Unit) -> Iterator[bytes]:
@@ -204,18 +210,6 @@ def _cut_to_the_end(buffer: bytes, unit: Unit) -> Iterator[bytes]:
 def _end(pattern: re.Pattern[bytes], buffer: bytes, start: int) -> int:
     match = pattern.match(buffer, start)
     return match.end() if match else start
-
-
-def _next(buffer: bytes, begin: int, separator: re.Pattern[bytes] | None) -> tuple[int, int] | None:
-    """Where the document at `begin` ends, and where the next one begins; None if the buffer is too
-    short to decide."""
-    horizon = begin + LONGEST + 2  # no byte beyond this may decide, or the blocks would matter
-    if separator and (match := separator.search(buffer, begin, horizon)):
-        return match.span()
-    if len(buffer) <= horizon:
-        return None
-    cut = _cut(buffer, begin + SHORTEST, begin + LONGEST)
-    return cut, cut
 
 
 def _cut(buffer: bytes, low: int, high: int) -> int:

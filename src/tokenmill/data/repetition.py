@@ -174,9 +174,8 @@ def repeated_ngrams(frame: "pl.DataFrame") -> dict[str, np.ndarray]:
         if n in MAX_TOP:
             top |= grams.top_chars(groups) / chars > MAX_TOP[n]
         else:
-            duplicate |= (
-                grams.duplicate_fraction(groups, chars, MAX_DUPLICATE[n]) > MAX_DUPLICATE[n]
-            )
+            limit = MAX_DUPLICATE[n]
+            duplicate |= grams.duplicate_fraction(groups, chars, limit) > limit
         grams.keep(groups, ~(top | duplicate))
     return {"top_ngrams": top, "duplicate_ngrams": duplicate}
 

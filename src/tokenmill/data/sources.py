@@ -481,16 +481,13 @@ _DECOMPRESSORS: dict[str, Callable[[], Any]] = {
 
 def _decompressed(source: Source, file: IO[bytes], advance: Advance) -> Iterator[bytes]:
     if source.compression == ".zst":
-        yield from _zstd(file, advance)
-        return
+        return _zstd(file, advance)
     if source.compression == ZIP:
-        yield from _unzipped(source, advance)
-        return
+        return _unzipped(source, advance)
     if source.compression in _DECOMPRESSORS:
-        yield from _streams(file, _DECOMPRESSORS[source.compression], advance)
-        return
+        return _streams(file, _DECOMPRESSORS[source.compression], advance)
     stream: Any = gzip.GzipFile(fileobj=file) if source.compression else file
-    yield from _read(stream, file.tell, advance)
+    return _read(stream, file.tell, advance)
 
 
 def _read(stream: IO[bytes], position: Callable[[], int], advance: Advance) -> Iterator[bytes]:

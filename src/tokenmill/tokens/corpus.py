@@ -123,9 +123,8 @@ def spread(texts: pl.Series, budget: int) -> pl.Series:
     """Texts at even distances, at most `budget` bytes. A long text consists of several units, each
     of at least SAMPLE_UNIT_CHARS."""
     rate = min(1.0, budget / max(1, text_bytes(texts)))
-    units = np.maximum(
-        1, -(-texts.str.len_chars().to_numpy().astype(np.int64) // SAMPLE_UNIT_CHARS)
-    )
+    chars = texts.str.len_chars().to_numpy().astype(np.int64)
+    units = np.maximum(1, -(-chars // SAMPLE_UNIT_CHARS))
     ends = np.cumsum(units)
     # The first unit is always taken
     taken = np.flatnonzero(np.diff(np.floor(np.arange(-1, ends[-1]) * rate)))

@@ -138,19 +138,16 @@ def pack(
 
 def packed_metrics(metadata: TokenMetadata) -> dict[str, int | float]:
     """The numbers for metrics/tokens.json, in one flat mapping."""
-    text_tokens = metadata.train.text_tokens + metadata.val.text_tokens
+    train, val = metadata.train, metadata.val
+    text_tokens = train.text_tokens + val.text_tokens
     compressed = sum(shard.size for shard in metadata.shards)
     return {
-        "train_tokens": metadata.train.tokens,
-        "val_tokens": metadata.val.tokens,
-        "train_documents": metadata.train.documents,
-        "val_documents": metadata.val.documents,
-        "bytes_per_token": round(
-            (metadata.train.bytes + metadata.val.bytes) / max(1, text_tokens), 4
-        ),
-        "compression_ratio": round(
-            (metadata.train.file_bytes + metadata.val.file_bytes) / compressed, 3
-        ),
+        "train_tokens": train.tokens,
+        "val_tokens": val.tokens,
+        "train_documents": train.documents,
+        "val_documents": val.documents,
+        "bytes_per_token": round((train.bytes + val.bytes) / max(1, text_tokens), 4),
+        "compression_ratio": round((train.file_bytes + val.file_bytes) / compressed, 3),
     }
 
 
