@@ -23,7 +23,7 @@ import re
 import unicodedata
 from collections.abc import Callable
 from functools import cache, partial
-from typing import Literal
+from typing import Literal, TypeAlias
 
 import numpy as np
 import polars as pl
@@ -153,9 +153,10 @@ def normalize_typed(text: str, mode: Mode) -> str:
     return f"{ends[0]}{normalize(pl.Series([inner]), mode)[0]}{ends[1]}"
 
 
-def _change(
-    texts: pl.Series, mask: pl.Series, function: Callable[[pl.Series], pl.Series]
-) -> pl.Series:
+Change: TypeAlias = Callable[[pl.Series], pl.Series]
+
+
+def _change(texts: pl.Series, mask: pl.Series, function: Change) -> pl.Series:
     """Apply `function` to the rows of `mask` only."""
     count = int(mask.sum())
     if count == 0:
@@ -179,17 +180,20 @@ def _have(texts: pl.Series, string: str) -> pl.Series:
     return texts.str.contains(string, literal=True)
 
 
+def _change_matching(texts: pl.Series, pattern: str, function: Change) -> pl.Series:
+    """Apply `function` to the rows that have a match only."""
+    return _change(texts, texts.str.contains(pattern), function)
+
+
 def _replace(texts: pl.Series, pattern: str, by: str) -> pl.Series:
     """Replace each match by `by`. Only rows that have a match are changed."""
-    return _change(
-        texts, texts.str.contains(pattern), lambda some: some.str.replace_all(pattern, by)
-    )
+    return _change_matching(texts, pattern, lambda some: some.str.replace_all(pattern, by))
 
 
 def _steps_1_to_3(texts: pl.Series) -> pl.Series:
     texts = texts.str.replace_all(BREAKS, "\n").str.replace_all(SPACES, " ")
     texts = texts.str.replace_all(INVISIBLE, "")
-    return _change(texts, texts.str.contains(JOINERS), _without_joiners)
+    return _change_matching(texts, JOINERS, _without_joiners)
 
 
 def _without_joiners(texts: pl.Series) -> pl.Series:
@@ -215,7 +219,7 @@ def _steps_1_to_5(texts: pl.Series, mode: Mode) -> pl.Series:
         outside = _beyond_ascii(some)
         return _change(some, outside, lambda rest: _spaces_for(rest, OUTSIDE[mode]))
 
-    return _change(texts, texts.str.contains(_to_change(mode)), changed)
+    return _change_matching(texts, _to_change(mode), changed)
 
 
 def _fold_typography(texts: pl.Series) -> pl.Series:
@@ -235,13 +239,11 @@ def _to_change(mode: Mode) -> str:
 
 def _steps_1_to_4(texts: pl.Series) -> pl.Series:
     """Steps 1 to 4 for rows that need any of them."""
-    return _nfc(_change(texts, texts.str.contains(_BREAKS_SPACES_INVISIBLE), _steps_1_to_3))
+    return _nfc(_change_matching(texts, _BREAKS_SPACES_INVISIBLE, _steps_1_to_3))
 
 
 def _nfc(texts: pl.Series) -> pl.Series:
-    return _change(
-        texts, texts.str.contains(NOT_SURELY_NFC), lambda some: some.str.normalize("NFC")
-    )
+    return _change_matching(texts, NOT_SURELY_NFC, lambda some: some.str.normalize("NFC"))
 
 
 def _spaces_for(texts: pl.Series, pattern: str) -> pl.Series:
@@ -257,15 +259,14 @@ def _spaces_for(texts: pl.Series, pattern: str) -> pl.Series:
 
 
 def _step_6(texts: pl.Series) -> pl.Series:
-    texts = _change(texts, texts.str.contains(r"[ \t]\n"), _without_trailing_blanks)
+    texts = _change_matching(texts, r"[ \t]\n", _without_trailing_blanks)
     texts = _change(texts, _have(texts, "  ") | _have(texts, "\t"), _single_blanks)
     return _replace(texts, "\n{3,}", "\n\n")
 
 
 def _without_trailing_blanks(texts: pl.Series) -> pl.Series:
     texts = texts.str.replace_many([" \n", "\t\n"], ["\n", "\n"])  # fast, and enough for one blank
-    more = texts.str.contains(r"[ \t]\n")
-    return _change(texts, more, lambda some: some.str.replace_all(r"[ \t]+\n", "\n"))
+    return _replace(texts, r"[ \t]+\n", "\n")
 
 
 def _single_blanks(texts: pl.Series) -> pl.Series:
@@ -348,9 +349,8 @@ def _fold_character(character: str) -> str:
     if kind.startswith("<fraction>"):
         return _ascii(f" {data.normalize('NFKD', character)}".replace("⁄", "/"))
     if data.category(character)[0] == "L":
-        plain = "".join(
-            part for part in data.normalize("NFKD", character) if data.category(part) != "Mn"
-        )
+        parts = data.normalize("NFKD", character)
+        plain = "".join(part for part in parts if data.category(part) != "Mn")
         stroke = _LETTER_WITH.match(data.name(character, ""))
         if not plain.isascii() and stroke:
             plain = stroke[2].lower() if stroke[1] == "SMALL" else stroke[2]
@@ -383,6 +383,5 @@ def drop_boilerplate(texts: pl.Series) -> pl.Series:
     if not len(rows):
         return texts
     left = texts.gather(rows).str.replace_all(rf"(?m)^.*{_BOILERPLATE}.*\n?", "")
-    return texts.clone().scatter(
-        rows, left.str.replace_all(r"\n{3,}", "\n\n").str.strip_chars(" \t\n")
-    )
+    left = left.str.replace_all(r"\n{3,}", "\n\n").str.strip_chars(" \t\n")
+    return texts.clone().scatter(rows, left)

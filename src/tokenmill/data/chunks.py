@@ -83,11 +83,8 @@ class Planner:
 
     def chunks(self, sources: Iterable[Source]) -> Iterator[Chunk]:
         """The chunks of all sources, in their order."""
-        chunks = (
-            chunk
-            for strategy, group in itertools.groupby(sources, self._strategy)
-            for chunk in strategy(group)
-        )
+        strategies = itertools.groupby(sources, self._strategy)
+        chunks = itertools.chain.from_iterable(cut(group) for cut, group in strategies)
         for group in _grouped(((one, one.held, one.files) for one in chunks), self.size):
             yield _joined(group)
 

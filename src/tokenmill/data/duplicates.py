@@ -193,11 +193,10 @@ class DistantKeys:
             taken = (*tasks, *(run.task for run in older))
             (task,) = self._executor.start(grown, bits, *taken, keep=tasks)
             runs.append(DistantRun(task, length))
+        bounds = itertools.pairwise(wave.starts)
         return [
             (chunk, Verdict(verdict.unique[start:end], verdict.kept[start:end]))
-            for chunk, (start, end) in zip(
-                wave.chunks, itertools.pairwise(wave.starts), strict=True
-            )
+            for chunk, (start, end) in zip(wave.chunks, bounds, strict=True)
         ]
 
 

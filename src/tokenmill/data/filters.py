@@ -78,9 +78,8 @@ class Symbols(Filter):
 
 
 def _fraction(texts: "pl.Series", pattern: str) -> np.ndarray:
-    return texts.str.count_matches(pattern).to_numpy() / np.maximum(
-        texts.str.len_chars().to_numpy(), 1
-    )
+    chars = np.maximum(texts.str.len_chars().to_numpy(), 1)
+    return texts.str.count_matches(pattern).to_numpy() / chars
 
 
 class Languages(Filter):
@@ -112,10 +111,9 @@ class Languages(Filter):
     def broken(self, frame: "pl.DataFrame") -> Broken:  # noqa: D102
         self.refuse_unknown_languages()
         found = detect_languages(frame["text"])
-        passes = found["language"].is_in(self.languages or []) & (
-            found["confidence"] >= self.min_language_confidence
-        )
-        return {"language": ~passes}
+        is_wanted = found["language"].is_in(self.languages or [])
+        is_sure = found["confidence"] >= self.min_language_confidence
+        return {"language": ~(is_wanted & is_sure)}
 
 
 STOP_WORDS = ("the", "be", "to", "of", "and", "that", "have", "with")
@@ -283,9 +281,8 @@ def _apply(params: FilterParams, texts: "pl.Series") -> "pl.Series":
     reasons = np.full(len(texts), None, dtype=object)
     for one in params.enabled():
         if one.spans and "words" not in frame.columns:
-            frame = frame.with_columns(
-                words_of(frame["text"]).alias("words"), lines_of(frame["text"]).alias("lines")
-            )
+            text = frame["text"]
+            frame = frame.with_columns(words=words_of(text), lines=lines_of(text))
         reason = first_broken_rule(one.broken(params, frame))
         dropped = reason.is_not_null()
         reasons[frame["row"].filter(dropped).to_numpy()] = reason.filter(dropped).to_list()
@@ -298,6 +295,5 @@ def first_broken_rule(broken: Broken) -> "pl.Series":
     import polars as pl  # noqa: PLC0415 (see above)
 
     rules = pl.DataFrame({rule: pl.Series(mask) for rule, mask in broken.items()})
-    return rules.select(
-        pl.coalesce(pl.when(pl.col(rule)).then(pl.lit(rule)) for rule in broken)
-    ).to_series()
+    names = [pl.when(pl.col(rule)).then(pl.lit(rule)) for rule in broken]
+    return rules.select(pl.coalesce(names)).to_series()

@@ -194,10 +194,8 @@ def _words(data: NDArray[np.uint8]) -> tuple[NDArray[np.intp], Hashes]:
     padded[: len(data)] = data
     # Eight bytes from any place, as one number.
     loads = np.ndarray(len(data) + WORD_BYTES - 7, dtype="<u8", buffer=padded, strides=(1,))
-    words = (loads[start] & _BYTE_MASKS[np.minimum(length, 8)]) ^ (
-        length.astype(np.uint64) * _GOLDEN
-    )
-    words = _multiply_and_fold(words)
+    salts = length.astype(np.uint64) * _GOLDEN
+    words = _multiply_and_fold((loads[start] & _BYTE_MASKS[np.minimum(length, 8)]) ^ salts)
     for offset in range(8, WORD_BYTES, 8):
         longer = np.flatnonzero(length > offset)
         more = loads[start[longer] + offset] & _BYTE_MASKS[np.minimum(length[longer] - offset, 8)]

@@ -174,9 +174,8 @@ def _is_card(match: re.Match[str]) -> bool:
 def luhn(digits: str) -> bool:
     """Whether the last of the digits is the check digit of the others (ISO/IEC 7812-1, annex B)."""
     doubled = [int(digit) * 2 for digit in digits[-2::-2]]
-    return (
-        sum(map(int, digits[-1::-2])) + sum(number // 10 + number % 10 for number in doubled)
-    ) % 10 == 0
+    others = sum(map(int, digits[-1::-2]))
+    return (others + sum(number // 10 + number % 10 for number in doubled)) % 10 == 0
 
 
 def _is_ip_address(match: re.Match[str]) -> bool:

@@ -390,19 +390,15 @@ def _bounded(names: list[str], schema: pl.Schema) -> list[pl.Expr]:
     """The columns, in which texts over MAX_RECORD_BYTES are null because they would be held several
     times in memory, and times beyond Python's years; and the column _TOO_LONG: whether the row had
     such a text."""
-    fits = {
-        name: pl.col(name).cast(pl.Binary).bin.size() <= MAX_RECORD_BYTES
-        for name in names
-        if schema[name] in (pl.String, pl.Binary)
-    }
-    cells = [
-        pl.when(fits[name]).then(pl.col(name)).alias(name)
-        if name in fits
-        else _without_far_times(pl.col(name), schema[name])
-        for name in names
-    ]
-    too_long = pl.any_horizontal(pl.lit(False), *(~fit for fit in fits.values()))
-    return [*cells, too_long.alias(_TOO_LONG)]
+    cells, too_long = list[pl.Expr](), [pl.lit(False)]
+    for name in names:
+        cell = pl.col(name)
+        if schema[name] in (pl.String, pl.Binary):
+            too_long.append(cell.cast(pl.Binary).bin.size() > MAX_RECORD_BYTES)
+            cells.append(pl.when(~too_long[-1]).then(cell).alias(name))
+        else:
+            cells.append(_without_far_times(cell, schema[name]))
+    return [*cells, pl.any_horizontal(too_long).alias(_TOO_LONG)]
 
 
 _UNITS_PER_DAY = {"ms": 86_400_000, "us": 86_400_000_000, "ns": 86_400_000_000_000}

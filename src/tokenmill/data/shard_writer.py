@@ -122,9 +122,7 @@ def _write(
 ) -> tuple[int, StoredShard | None, Tally]:
     """Write one shard; its size in bytes, what the store has of it, and the counts of its
     documents."""
-    documents = pl.concat(
-        [_rows(table, rows) for table, rows in zip(tables, chosen, strict=True)], rechunk=True
-    )
+    documents = pl.concat(map(_rows, tables, chosen), rechunk=True)
     tally = Tally()
     tally.add_kept(documents)
     if store is None:

@@ -138,9 +138,8 @@ class Source:
     @property
     def place(self) -> str:
         """What an error about its content calls it: its location, with its path in an archive."""
-        return (
-            self.location + self.name.removeprefix(self.archive) if self.archive else self.location
-        )
+        inside = self.name.removeprefix(self.archive) if self.archive else ""
+        return self.location + inside
 
 
 class Part(NamedTuple):

@@ -44,9 +44,8 @@ def as_lines(texts: pl.Series) -> pl.Series:
     form."""
     if not has_marks(texts).any():
         return texts
-    return texts.str.replace_all(f"{TURN_END}$|{_BEGIN}", "").str.replace_all(
-        TURN_END, "\n", literal=True
-    )
+    texts = texts.str.replace_all(f"{TURN_END}$|{_BEGIN}", "")
+    return texts.str.replace_all(TURN_END, "\n", literal=True)
 
 
 def text_bytes(texts: pl.Series) -> int:

@@ -234,9 +234,8 @@ def _tokenizer_type(backend: Tokenizer, *, merges: bool) -> TokenizerType | None
 
 def add_special_tokens(backend: Tokenizer, tokens: Iterable[str] = SPECIAL_TOKENS) -> None:
     """Make these tokens special. Those that a tokenizer lacks get ids after its others."""
-    backend.add_special_tokens(
-        [AddedToken(token, special=True, normalized=False) for token in tokens]
-    )
+    added = [AddedToken(token, special=True, normalized=False) for token in tokens]
+    backend.add_special_tokens(added)
 
 
 def token_lengths(tokenizer: TextTokenizer) -> np.ndarray:

@@ -118,10 +118,7 @@ class Search:
         # A key is as many tokens as fit into 63 bits, the first one in the highest bits
         base = tokenizer.vocab_size + 1
         self._weights = base ** np.arange(min(COMPARED, int(63 / np.log2(base))))[::-1]
-        self._keys = [
-            self._sampled(part, np.arange(0, len(places), self._every))
-            for part, places in enumerate(index.places)
-        ]
+        self._keys = [self._sampled(part) for part in range(len(index.places))]
 
     def spans(self, ids: Sequence[int], *, min_words: int) -> list[MatchingSpan]:
         """The maximal spans of `min_words` words or more, in the order of the text.
@@ -156,8 +153,9 @@ class Search:
         is_whole = len(text.encode()) == sum(len(self.bytes[token]) for token in ids)
         return other if is_whole and not self.tokenizer.unknown(other) else ""
 
-    def _sampled(self, part: int, order: np.ndarray) -> np.ndarray:
-        """The keys of the text at positions of a suffix array."""
+    def _sampled(self, part: int) -> np.ndarray:
+        """The keys of the text at some positions of a suffix array, evenly spread."""
+        order = np.arange(0, len(self.index.places[part]), self._every)
         places = self.index.places_at(np.full(len(order), part), order)
         at = places[:, None] + np.arange(len(self._weights))
         tokens = self.index.tokens
