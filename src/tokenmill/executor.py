@@ -121,9 +121,8 @@ class Executor(abc.ABC):
         yielded. An exception from `function` or `items` is raised after the results of the items
         before it. Closing the iterator cancels the items under way.
         """
-        with contextlib.closing(
-            self.in_order(self.start(function, item) for item in items)
-        ) as started:
+        started = self.in_order(self.start(function, item) for item in items)
+        with contextlib.closing(started):
             for (task,) in started:
                 yield self.result(task)
 

@@ -73,9 +73,8 @@ def clean(
         Progress("clean", on_disk) as progress,
     ):
         chunks = Planner(params, progress.advance, executor.task_bytes).chunks(found.sources)
-        with contextlib.closing(
-            cleaned_chunks(chunks, params, executor, tally, progress)
-        ) as cleaned:
+        cleaned = cleaned_chunks(chunks, params, executor, tally, progress)
+        with contextlib.closing(cleaned):
             new = new_documents(cleaned, params, executor, tally, on_disk)
             write_shards(new, folder, tally, executor=executor, store=store)
         tally.refuse_unread()

@@ -151,11 +151,8 @@ def divide(division: Division, *chunks: Hashes) -> tuple[Part, ...]:
     """Divide the keys of chunks by their last bits. Those of a chunk have the shape (documents,
     1 + bands), with the key of the text first."""
     table = np.concatenate(chunks)
-    numbers = (
-        np.arange(start, start + len(chunk), dtype=np.uint32)
-        for start, chunk in zip(division.starts, chunks, strict=True)
-    )
-    rows = np.concatenate(list(numbers))
+    numbered = zip(division.starts, map(len, chunks), strict=True)
+    rows = np.concatenate([np.arange(at, at + size, dtype=np.uint32) for at, size in numbered])
     texts = Keys(table[:, 0], rows)
     if not division.exact:
         texts = texts.where(slice(0))

@@ -25,6 +25,7 @@ from tokenmill.data.report import EXCERPT, Tally
 from tokenmill.data.sources import BLOCK_BYTES, MAX_RECORD_BYTES, Part, Source
 from tokenmill.formats.chat import plain
 from tokenmill.formats.chat_columns import plain_column
+from tokenmill.words.units import counted
 
 MAX_DEPTH = 200
 """The deepest nesting of a JSON file that is accepted, long before Python's parser gives up."""
@@ -242,12 +243,8 @@ def json_lines(
             "bytes; divide it into records, a line each."
         )
     else:
-        found = (
-            f"none of its first {invalid:,} lines is JSON"
-            if invalid > 1
-            else "its first line is not JSON, and no record with text follows"
-        )
-        refusal = f"{source.place}: {found}; name it .json or .txt if that is what it is."
+        found = f"begins with {counted(invalid, 'line')} without JSON"
+        refusal = f"{source.place} {found}; name it .json or .txt if that is what it is."
     if invalid > 1:
         raise UserError(refusal)
     tally.refusals[source.name] = refusal

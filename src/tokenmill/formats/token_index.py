@@ -114,11 +114,10 @@ class TokenIndex:
             order: a position in each.
         """
         edges = np.searchsorted(parts, np.arange(len(self.places) + 1)).tolist()
+        orders = [order[first:stop] for first, stop in itertools.pairwise(edges)]
         found = [
-            places[order[first:stop]] + np.int64(part.start)
-            for places, part, (first, stop) in zip(
-                self.places, self.metadata.parts, itertools.pairwise(edges), strict=True
-            )
+            places[some] + np.int64(part.start)
+            for places, part, some in zip(self.places, self.metadata.parts, orders, strict=True)
         ]
         return np.concatenate(found)
 

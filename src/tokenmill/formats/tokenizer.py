@@ -34,11 +34,7 @@ RECORD = "hash.json"
 """The file beside tokenizer.json that records its hash, so that a stage can check that the
 tokenizer is the one that the stage `tokenizer` wrote."""
 
-_PRINTABLE = (
-    *range(ord("!"), ord("~") + 1),
-    *range(ord("¡"), ord("¬") + 1),
-    *range(ord("®"), ord("ÿ") + 1),
-)
+_PRINTABLE = [byte for byte in range(256) if chr(byte).isprintable() and chr(byte) != " "]
 
 BYTE_OF = {chr(byte): byte for byte in _PRINTABLE} | {
     chr(0x100 + number): byte

@@ -103,9 +103,8 @@ class Overlap:
         tokens = self._search.index.tokens
         before = 0  # n-grams in earlier blocks
         for start in range(0, len(tokens), BLOCK) if len(wanted) else ():
-            ngrams = self._ngrams(
-                tokens[start : start + BLOCK + LONGEST], int(tokens[start - 1]) if start else None
-            )
+            some = tokens[start : start + BLOCK + LONGEST]
+            ngrams = self._ngrams(some, int(tokens[start - 1]) if start else None)
             count = int(np.searchsorted(ngrams.starts, BLOCK))
             likely = np.flatnonzero(is_likely[ngrams.hashes[:count] >> (64 - TABLE_BITS)])
             hashes, starts, stops = (column[likely] for column in ngrams)
@@ -147,11 +146,10 @@ def _tables(search: Search) -> tuple[np.ndarray, np.ndarray]:
     to a sum, uint64, as if BASE had the power 0 at the last one. Special tokens and -1 have a byte
     each that is in no text."""
     special = search.tokenizer.special_ids
+    texts = zip(search.bytes, search.words.is_blank, strict=True)
     spelled = [
         b"\xff" if token in special else b"" if is_blank else text.strip()
-        for token, (text, is_blank) in enumerate(
-            zip(search.bytes, search.words.is_blank, strict=True)
-        )
+        for token, (text, is_blank) in enumerate(texts)
     ]
     spelled[-1] = b"\xfe"
     polynomials = [

@@ -309,12 +309,8 @@ def _encoded(item: Item, target: Path, work: Work) -> PackedShard:
         files.write_atomic(target) as file,
     ):
         file.write(content)
-    return PackedShard(
-        name=target.name,
-        size=len(content),
-        sha256=hashlib.sha256(content).hexdigest(),
-        **described,
-    )
+    sha256 = hashlib.sha256(content).hexdigest()
+    return PackedShard(name=target.name, size=len(content), sha256=sha256, **described)
 
 
 def _encode(documents: pl.DataFrame, part: "PackedPart", work: Work) -> None:
@@ -372,9 +368,5 @@ class PackedPart:
             SourceRun(source=source, documents=documents, tokens=tokens, bytes=size)
             for source, (documents, tokens, size) in self._sources
         ]
-        return Part(
-            **sums(runs),
-            turn_tokens=self._turn_tokens,
-            sha256=self._sha256.hexdigest(),
-            sources=runs,
-        )
+        sha256 = self._sha256.hexdigest()
+        return Part(**sums(runs), turn_tokens=self._turn_tokens, sha256=sha256, sources=runs)

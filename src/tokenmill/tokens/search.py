@@ -89,9 +89,8 @@ class Phrases:
         """Their tokens in these columns, with any id behind their ends; (phrases, columns)
         int64."""
         own = self.head_lengths[:, None]
-        at = np.where(
-            columns < own, self.heads[:, None] + columns, self.tails[:, None] + columns - own
-        )
+        in_text = self.tails[:, None] + columns - own
+        at = np.where(columns < own, self.heads[:, None] + columns, in_text)
         return self.ids[np.minimum(at, len(self.ids) - 1)]
 
 
