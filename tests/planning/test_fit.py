@@ -153,7 +153,7 @@ def test_a_text_without_records_is_refused_with_the_reason(tmp_path: Path, param
     chats = tmp_path / "chats.jsonl"
     chats.write_text("no JSON")
     data = params.data.model_copy(update={"raw": str(chats)})
-    with pytest.raises(UserError, match="is not JSON"):
+    with pytest.raises(UserError, match="without JSON"):
         Corpus.read(tmp_path, params.model_copy(update={"data": data}))
 
 
