@@ -18,6 +18,8 @@ from tests.training.tiny import (
     digest,
     model_config,
     run,
+    sequences_in,
+    text_workload,
     train_params,
     write_tokens,
 )
@@ -26,12 +28,7 @@ from tokenmill.formats.mixture import seen_in_words, seen_of, stretches_of
 from tokenmill.formats.token_file import MAX_SOURCES, SourceRun
 from tokenmill.model.config import ModelParams
 from tokenmill.training.job import training_job
-from tokenmill.training.schedule import (
-    EpochSampler,
-    MixtureSampler,
-    WindowSampler,
-    Workload,
-)
+from tokenmill.training.schedule import Workload
 
 
 def runs_of(*tokens: int, names: str = "abcdefgh") -> list[SourceRun]:
@@ -42,17 +39,16 @@ def runs_of(*tokens: int, names: str = "abcdefgh") -> list[SourceRun]:
     ]
 
 
-def sampler_of(
+def work_on(
     runs: list[SourceRun], mixture: dict[str, float], *, context: int = 4, seed: int = 0
-) -> MixtureSampler:
-    stretches = stretches_of(runs, mixture, context)
-    return MixtureSampler(stretches, context_length=context, per_step=3, seed=seed)
-
-
-def starts_of(sampler: EpochSampler, epoch: int) -> list[int]:
-    """The first tokens of an epoch's sequences, in the order of its steps."""
-    steps = range(epoch * sampler.steps_per_epoch, (epoch + 1) * sampler.steps_per_epoch)
-    return [int(start) for step in steps for start in sampler.indices_at(step)]
+) -> Workload:
+    return text_workload(
+        tokens=sum(run.tokens for run in runs),
+        context_length=context,
+        per_step=3,
+        seed=seed,
+        stretches=stretches_of(runs, mixture, context),
+    )
 
 
 @given(
@@ -60,7 +56,7 @@ def starts_of(sampler: EpochSampler, epoch: int) -> list[int]:
     weights=st.lists(
         st.sampled_from([0, 0.2, 0.5, 1, 2, 3.7]) | st.floats(0, 9), min_size=5, max_size=5
     ),
-    context=st.integers(1, 8),
+    context=st.integers(2, 8),
     seed=st.integers(0, 2**32 - 1),
 )
 def test_tokens_of_a_source_are_its_weight(
@@ -72,11 +68,11 @@ def test_tokens_of_a_source_are_its_weight(
     if not any(mixture.values()) or all(weight == 1 for weight in mixture.values()):
         mixture["a"] = 0.5
     runs = runs_of(*tokens)
-    sampler = sampler_of(runs, mixture, context=context, seed=seed)
+    work = work_on(runs, mixture, context=context, seed=seed)
     at = np.cumsum([0, *tokens])
     for epoch in range(4):
-        starts = np.array(starts_of(sampler, epoch))
-        assert len(starts) == sampler.sequences
+        starts = np.array(sequences_in(work, epoch))
+        assert len(starts) == work.sequences
         first = np.searchsorted(at, starts, side="right") - 1
         last = np.searchsorted(at, starts + context, side="right") - 1
         found = Counter(first.tolist())
@@ -95,9 +91,9 @@ def test_tokens_of_a_source_are_its_weight(
 
 @pytest.mark.parametrize("parts", [2, 3, 5])
 def test_a_fraction_sees_another_part_in_each_epoch(parts: int):
-    sampler = sampler_of(runs_of(81, 121), {"b": 1 / parts})
+    work = work_on(runs_of(81, 121), {"b": 1 / parts})
     whole = 30 // parts
-    seen = [{at for at in starts_of(sampler, epoch) if at >= 81} for epoch in range(2 * parts)]
+    seen = [{at for at in sequences_in(work, epoch) if at >= 81} for epoch in range(2 * parts)]
     assert {len(one) for one in seen} == {whole}
     assert set().union(*seen[:parts]) == set(range(81, 81 + 30 * 4, 4))
     # Then again, cut elsewhere
@@ -108,23 +104,23 @@ def test_a_fraction_sees_another_part_in_each_epoch(parts: int):
 
 def test_twice_is_each_sequence_and_the_same_text_cut_elsewhere():
     runs = runs_of(81, 121)
-    sampler = sampler_of(runs, {"b": 2}, seed=1)
-    alone = WindowSampler(tokens=121, context_length=4, per_step=3, seed=1)
+    work = work_on(runs, {"b": 2}, seed=1)
+    alone = text_workload(tokens=121, context_length=4, per_step=3, seed=1)
     for epoch in range(3):
-        found = sorted(at - 81 for at in starts_of(sampler, epoch) if at >= 81)
-        twice = [*starts_of(alone, 2 * epoch), *starts_of(alone, 2 * epoch + 1)]
+        found = sorted(at - 81 for at in sequences_in(work, epoch) if at >= 81)
+        twice = [*sequences_in(alone, 2 * epoch), *sequences_in(alone, 2 * epoch + 1)]
         assert found == sorted(twice)
 
 
 def test_orders_follow_from_seed_and_epoch():
     def order(epoch: int, seed: int) -> tuple[int, ...]:
-        return tuple(starts_of(sampler_of(runs_of(81, 121), {"b": 0.5}, seed=seed), epoch))
+        return tuple(sequences_in(work_on(runs_of(81, 121), {"b": 0.5}, seed=seed), epoch))
 
     known = {(epoch, seed): order(epoch, seed) for epoch in range(3) for seed in range(3)}
     assert len(set(known.values())) == 9
-    sampler = sampler_of(runs_of(81, 121), {"b": 0.5}, seed=2)
+    work = work_on(runs_of(81, 121), {"b": 0.5}, seed=2)
     for epoch in (2, 0, 1, 2):
-        assert tuple(starts_of(sampler, epoch)) == known[epoch, 2]
+        assert tuple(sequences_in(work, epoch)) == known[epoch, 2]
     assert all(list(one) != sorted(one) for one in known.values())
 
 
@@ -138,9 +134,9 @@ def test_all_seen_once_is_no_mixture(tmp_path: Path, mixture: dict[str, float] |
     before = training_job(model, train, plain, tmp_path)
     after = training_job(model, train, named, tmp_path, mixture=mixture)
     assert after.manifest.fingerprint == before.manifest.fingerprint
-    assert type(after.work.sampler) is WindowSampler
-    assert [starts_of(after.work.sampler, epoch) for epoch in range(3)] == [
-        starts_of(before.work.sampler, epoch) for epoch in range(3)
+    assert not after.work.stretches
+    assert [sequences_in(after.work, epoch) for epoch in range(3)] == [
+        sequences_in(before.work, epoch) for epoch in range(3)
     ]
     assert after.work.seen == []
 
@@ -216,7 +212,7 @@ def test_what_is_too_short_may_be_left_out_or_be_beside_more():
 def test_tokens_of_a_thousand_sources_are_mixed():
     many = [SourceRun(source=f"s{n}", documents=1, tokens=9, bytes=1) for n in range(MAX_SOURCES)]
     mixture = {f"s{n}": 2.0 for n in range(0, MAX_SOURCES, 2)}
-    assert sampler_of(many, mixture).sequences == 2 * (2 + 1) * MAX_SOURCES // 2
+    assert work_on(many, mixture).sequences == 2 * (2 + 1) * MAX_SOURCES // 2
 
 
 MIXED: dict[str, Any] = {

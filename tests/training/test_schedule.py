@@ -13,16 +13,11 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.training.tiny import CONTEXT, train_params, workload
+from tests.training.tiny import CONTEXT, sequences_in, text_workload, train_params, workload
 from tokenmill.formats.mixture import Stretch
 from tokenmill.model.sequences import Sequences
 from tokenmill.training.params import TrainParams
-from tokenmill.training.schedule import (
-    EpochSampler,
-    MixtureSampler,
-    WindowSampler,
-    same_rates,
-)
+from tokenmill.training.schedule import Workload, same_rates
 
 CPU = torch.device("cpu")
 
@@ -186,9 +181,11 @@ def test_workload_counts_steps_and_tokens():
     assert (work.tokens_per_step, work.tokens_per_epoch) == (4 * CONTEXT, 12 * CONTEXT)
     shorter = replace(work, tokens=work.tokens - 3 * CONTEXT - 1)
     assert (shorter.sequences, shorter.steps_per_epoch) == (8, 2)
-    assert [
-        len(replace(work, tokens=9 * CONTEXT + 1).sampler.indices_at(step)) for step in range(3)
-    ] == [4, 4, 1]
+    assert [len(replace(work, tokens=9 * CONTEXT + 1).sequences_at(step)) for step in range(3)] == [
+        4,
+        4,
+        1,
+    ]
 
 
 def test_a_step_sees_no_more_than_the_text():
@@ -203,64 +200,61 @@ def sequences_of(count: int, *, context: int = 4, left_over: int = 0) -> Sequenc
     return Sequences(tokens, context_length=context, device=CPU)
 
 
+def chats(count: int, *, per_step: int, seed: int = 0) -> Workload:
+    """A run on so many sequences that are cut already."""
+    tokens = count * CONTEXT + 1
+    return text_workload(
+        tokens=tokens, context_length=CONTEXT, per_step=per_step, seed=seed, whole_texts=True
+    )
+
+
 @pytest.mark.parametrize("left_over", [0, 1, 3])
 def test_epoch_sees_every_token_and_target_once(left_over: int):
     sequences = sequences_of(13, left_over=left_over)
-    sampler = EpochSampler(sequences=sequences.count, per_step=5, seed=0)
-    parts = [sequences.gather(sampler.indices_at(step)) for step in range(sampler.steps_per_epoch)]
+    work = chats(sequences.count, per_step=5)
+    parts = [sequences.gather(work.sequences_at(step)) for step in range(work.steps_per_epoch)]
     inputs, targets = (torch.cat(kind).flatten().tolist() for kind in zip(*parts, strict=True))
     assert sorted(inputs) == list(range(13 * 4))
     assert sorted(targets) == list(range(1, 13 * 4 + 1))
 
 
 def test_last_step_of_an_epoch_takes_the_rest():
-    sampler = EpochSampler(sequences=13, per_step=5, seed=0)
-    assert sampler.steps_per_epoch == 3
-    assert [len(sampler.indices_at(step)) for step in range(6)] == [5, 5, 3] * 2
+    work = chats(13, per_step=5)
+    assert work.steps_per_epoch == 3
+    assert [len(work.sequences_at(step)) for step in range(6)] == [5, 5, 3] * 2
 
 
 def test_each_epoch_and_seed_has_its_own_order():
-    def epoch(number: int, seed: int) -> tuple[int, ...]:
-        sampler = EpochSampler(sequences=50, per_step=7, seed=seed)
-        return tuple(
-            w for step in range(number * 8, number * 8 + 8) for w in sampler.indices_at(step)
-        )
-
-    orders = [epoch(0, 0), epoch(1, 0), epoch(0, 1), epoch(1, 1)]
+    both = [chats(50, per_step=7, seed=seed) for seed in (0, 1)]
+    orders = [tuple(sequences_in(work, epoch)) for work in both for epoch in (0, 1)]
     assert len(set(orders)) == 4
     assert all(sorted(order) == list(range(50)) for order in orders)
 
 
 def test_step_sees_the_same_in_any_order_of_asking():
-    in_order = EpochSampler(sequences=23, per_step=4, seed=5)
-    expected = {step: in_order.indices_at(step).tolist() for step in range(30)}
-    shuffled = EpochSampler(sequences=23, per_step=4, seed=5)
+    in_order, otherwise, once = (chats(23, per_step=4, seed=5) for _ in range(3))
+    expected = {step: in_order.sequences_at(step).tolist() for step in range(30)}
     for step in np.random.default_rng(0).permutation(30):
-        assert shuffled.indices_at(int(step)).tolist() == expected[int(step)]
-    assert EpochSampler(sequences=23, per_step=4, seed=5).indices_at(29).tolist() == expected[29]
-
-
-def starts_of(sampler: EpochSampler, epoch: int) -> list[int]:
-    steps = range(epoch * sampler.steps_per_epoch, (epoch + 1) * sampler.steps_per_epoch)
-    return sorted(int(start) for step in steps for start in sampler.indices_at(step))
+        assert otherwise.sequences_at(int(step)).tolist() == expected[int(step)]
+    assert once.sequences_at(29).tolist() == expected[29]
 
 
 @given(
     tokens=st.integers(9, 400),
-    context=st.integers(1, 8),
+    context=st.integers(2, 8),
     per_step=st.integers(1, 7),
     seed=st.integers(0, 2**32 - 1),
 )
 def test_each_epoch_cuts_the_text_elsewhere(tokens: int, context: int, per_step: int, seed: int):
-    sampler = WindowSampler(tokens=tokens, context_length=context, per_step=per_step, seed=seed)
-    assert starts_of(sampler, 0) == [context * number for number in range(sampler.sequences)]
-    windows = Sequences(torch.arange(tokens), context_length=context, device=CPU, every=1)
+    work = text_workload(tokens=tokens, context_length=context, per_step=per_step, seed=seed)
+    assert sorted(sequences_in(work, 0)) == [context * number for number in range(work.sequences)]
+    everywhere = Sequences(torch.arange(tokens), context_length=context, device=CPU, every=1)
     for epoch in range(1, 6):
-        starts = starts_of(sampler, epoch)
-        inputs, targets = windows.gather(np.array(starts))
+        starts = sorted(sequences_in(work, epoch))
+        inputs, targets = everywhere.gather(np.array(starts))
         assert inputs.tolist() == [list(range(at, at + context)) for at in starts]
         assert targets.equal(inputs + 1)
-        assert len(starts) == sampler.sequences
+        assert len(starts) == work.sequences
         assert starts[0] < context
         assert starts[-1] <= tokens - 1 - context
         apart = [after - before for before, after in pairwise(starts)]
@@ -269,22 +263,21 @@ def test_each_epoch_cuts_the_text_elsewhere(tokens: int, context: int, per_step:
 
 
 def test_epochs_begin_at_many_tokens():
-    sampler = WindowSampler(tokens=1000, context_length=8, per_step=50, seed=0)
-    assert {starts_of(sampler, epoch)[0] for epoch in range(60)} == set(range(8))
+    work = text_workload(tokens=1000, context_length=8, per_step=50, seed=0)
+    assert {min(sequences_in(work, epoch)) for epoch in range(60)} == set(range(8))
 
 
 def test_fine_tuning_does_not_cut_its_texts():
     work = replace(workload(train_params(epochs=3), steps_per_epoch=5), whole_texts=True)
     each = list(range(work.sequences))
-    assert [starts_of(work.sampler, epoch) for epoch in range(3)] == [each] * 3
+    assert [sorted(sequences_in(work, epoch)) for epoch in range(3)] == [each] * 3
 
 
 def test_orders_change_only_with_the_numerics():
     """Else a run that another version began would go on in another order. Where these numbers
     change, raise NUMERICS_VERSION in src/tokenmill/training/identity.py."""
-    cut = {"context_length": 4, "per_step": 3, "seed": 7}
-    window = WindowSampler(tokens=30, **cut)
-    assert window.order_of(0).tolist() == [0, 20, 24, 8, 16, 4, 12]
-    assert window.order_of(1).tolist() == [12, 0, 8, 4, 16, 24, 20]
-    mixture = MixtureSampler([Stretch("a", 17, 0.5), Stretch(None, 13, 1.0)], **cut)
-    assert mixture.order_of(1).tolist() == [17, 12, 25, 4, 21]
+    whole = text_workload(tokens=30, context_length=4, per_step=3, seed=7)
+    assert whole.order_of(0).tolist() == [0, 20, 24, 8, 16, 4, 12]
+    assert whole.order_of(1).tolist() == [12, 0, 8, 4, 16, 24, 20]
+    of_two = replace(whole, stretches=(Stretch("a", 17, 0.5), Stretch(None, 13, 1.0)))
+    assert of_two.order_of(1).tolist() == [17, 12, 25, 4, 21]

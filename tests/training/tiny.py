@@ -106,6 +106,20 @@ def workload(train: TrainParams, *, steps_per_epoch: int) -> Workload:
     return Workload(model_config(), train, tokens=sequences * CONTEXT + 1)
 
 
+def text_workload(
+    *, tokens: int, context_length: int, per_step: int, seed: int, **changes: Any
+) -> Workload:
+    """A run on a text of so many tokens."""
+    config = model_config(context_length=context_length)
+    return Workload(config, train_params(batch_size=per_step, seed=seed), tokens, **changes)
+
+
+def sequences_in(work: Workload, epoch: int) -> list[int]:
+    """The sequences of an epoch, in the order of its steps."""
+    steps = range(epoch * work.steps_per_epoch, (epoch + 1) * work.steps_per_epoch)
+    return [int(sequence) for step in steps for sequence in work.sequences_at(step)]
+
+
 def runtime_params(**changes: Any) -> RuntimeParams:
     return RuntimeParams.model_validate(merged(RUNTIME, changes))
 

@@ -123,7 +123,7 @@ def with_base_text(
     if not wanted:
         return layers
     work = Workload.on(read_metadata(tokens), base.model, trained, base.mixture)
-    starts = np.sort(work.sampler.order_of(0))
+    starts = np.sort(work.order_of(0))
     if wanted > len(starts):
         most = math.floor(1000 * len(starts) / (chats + len(starts))) / 1000
         raise UserError(

@@ -446,8 +446,8 @@ def end_diverged(run: Training, step: int, *, loss: float, norm: float) -> NoRet
     work, per_epoch = run.work, run.work.steps_per_epoch
     lower = to_lower(work, run.setup.compute.precision)
     epoch, position = divmod(step, per_epoch)
-    first = work.sampler.indices_at(step)[:SEQUENCES_IN_MESSAGE]
-    sequences = f"{work.sampler.named} {', '.join(map(str, first))}, …"
+    first = ", ".join(map(str, work.sequences_at(step)[:SEQUENCES_IN_MESSAGE]))
+    sequences = f"sequences {'' if work.whole_texts else 'from the tokens '}{first}, …"
     run.live.diverged(f"in step {step + 1:,}; lower {lower}")
     group.end(
         f"training diverged in step {step + 1:,}, epoch {epoch + 1}, batch {position + 1:,} of "

@@ -6,7 +6,7 @@ Nothing of this is stored. A run that continues from a checkpoint computes the s
 
 import functools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,109 +17,47 @@ from tokenmill.model.config import ModelConfig
 from tokenmill.training.params import ScheduleParams, TrainParams
 
 
-class EpochSampler:
-    """The order of the training sequences: a permutation for each epoch, cut into steps."""
-
-    named = "sequences"
-    """What the numbers of `indices_at` count, in messages."""
-
-    def __init__(self, *, sequences: int, per_step: int, seed: int):
-        """Order `sequences` sequences, `per_step` for each optimizer step; an epoch's last step may
-        see fewer."""
-        self.sequences = sequences
-        self.per_step = per_step
-        self.seed = seed
-        self.steps_per_epoch = -(-sequences // per_step)
-        self._epoch = -1
-        self._order = np.empty(0, dtype=np.int64)
-
-    def indices_at(self, step: int) -> np.ndarray:
-        """The sequences of `step`, which counts from 0 over all epochs."""
-        epoch, position = divmod(step, self.steps_per_epoch)
-        if epoch != self._epoch:
-            self._epoch = epoch
-            self._order = self.order_of(epoch)
-        return self._order[position * self.per_step : (position + 1) * self.per_step]
-
-    def order_of(self, epoch: int) -> np.ndarray:
-        """The numbers of an epoch's sequences in their order, (sequences,) int64."""
-        return np.random.default_rng((self.seed, epoch)).permutation(self.sequences)
+def shuffled(sequences: int, *, epoch: int, seed: int) -> np.ndarray:
+    """The numbers of an epoch's sequences in their order, (sequences,) int64."""
+    return np.random.default_rng((seed, epoch)).permutation(sequences)
 
 
-class WindowSampler(EpochSampler):
-    """The order of sequences that are cut from one text, each named by its first token.
+def windows(tokens: int, context_length: int, *, epoch: int, seed: int) -> np.ndarray:
+    """The first tokens of the sequences that an epoch cuts from one text, in their order,
+    (sequences,) int64.
 
     The first epoch cuts the text from its first token on. Every later epoch begins at a token drawn
     from the first `context_length` ones, so that it sees other sequences, and each token at other
     places. The last sequence then overlaps the one before it, so that all epochs have as many.
     """
-
-    named = "sequences from the tokens"
-
-    def __init__(self, *, tokens: int, context_length: int, per_step: int, seed: int):
-        """Cut a text of so many `tokens`."""
-        self.context_length = context_length
-        self._last = tokens - 1 - context_length
-        super().__init__(sequences=(tokens - 1) // context_length, per_step=per_step, seed=seed)
-
-    def order_of(self, epoch: int) -> np.ndarray:
-        """The first tokens of an epoch's sequences in their order, (sequences,) int64."""
-        numbers = super().order_of(epoch)
-        first = np.random.default_rng((self.seed, epoch, 1)).integers(self.context_length)
-        start = int(first) if epoch else 0
-        return np.minimum(start + numbers * self.context_length, self._last)
+    numbers = shuffled((tokens - 1) // context_length, epoch=epoch, seed=seed)
+    draw = np.random.default_rng((seed, epoch, 1))
+    start = int(draw.integers(context_length)) if epoch else 0
+    return np.minimum(start + numbers * context_length, tokens - 1 - context_length)
 
 
-class MixtureSampler(EpochSampler):
-    """The order of sequences that are cut from stretches of one text, each named by its first
-    token.
+def mixed(
+    stretches: Sequence[Stretch], context_length: int, *, epoch: int, seed: int
+) -> np.ndarray:
+    """The first tokens of the sequences that an epoch cuts from stretches which follow each other
+    in one text, in their order, (sequences,) int64.
 
     No sequence reaches beyond its stretch. The sequences of a stretch are a row without end: those
-    of a whole text in the order of its first epoch, then those of the second, cut elsewhere, and so
-    on. Each epoch takes the next ones of every row, as many as the weight says, and mixes them.
+    of its `windows` in the first epoch, then those in the second, cut elsewhere, and so on. Each
+    epoch takes the next ones of every row, as many as the weight says, and mixes them.
     """
-
-    named = WindowSampler.named
-
-    def __init__(
-        self, stretches: Sequence[Stretch], *, context_length: int, per_step: int, seed: int
-    ):
-        """Cut these stretches, which follow each other in the text."""
-        self._rows: list[_SequenceRow] = []
-        first = 0
-        for one in stretches:
-            if count := one.sequences(context_length):
-                cut = WindowSampler(
-                    tokens=one.tokens, context_length=context_length, per_step=per_step, seed=seed
-                )
-                self._rows.append(_SequenceRow(first, count, cut))
-            first += one.tokens
-        sequences = sum(row.count for row in self._rows)
-        super().__init__(sequences=sequences, per_step=per_step, seed=seed)
-
-    def order_of(self, epoch: int) -> np.ndarray:
-        """The first tokens of an epoch's sequences in their order, (sequences,) int64."""
-        found = np.concatenate([row.of_epoch(epoch) for row in self._rows])
-        return np.random.default_rng((self.seed, epoch, 2)).permutation(found)
-
-
-@dataclass(frozen=True)
-class _SequenceRow:
-    """The sequences of a stretch, one after the other."""
-
-    first: int
-    """The first token of the stretch."""
-    count: int
-    """The sequences of an epoch."""
-    cut: WindowSampler
-
-    def of_epoch(self, epoch: int) -> np.ndarray:
-        """The first tokens of the sequences that this epoch takes, (count,) int64."""
-        begin, whole = epoch * self.count, self.cut.sequences
-        times = range(begin // whole, -(-(begin + self.count) // whole))
-        found = np.concatenate([self.cut.order_of(time) for time in times])
-        skipped = begin - times.start * whole
-        return self.first + found[skipped : skipped + self.count]
+    found = []
+    first = 0
+    for stretch in stretches:
+        if count := stretch.sequences(context_length):
+            whole = (stretch.tokens - 1) // context_length
+            begin = epoch * count
+            times = range(begin // whole, -(-(begin + count) // whole))
+            row = [windows(stretch.tokens, context_length, epoch=time, seed=seed) for time in times]
+            skipped = begin - times.start * whole
+            found.append(first + np.concatenate(row)[skipped : skipped + count])
+        first += stretch.tokens
+    return np.random.default_rng((seed, epoch, 2)).permutation(np.concatenate(found))
 
 
 @dataclass(frozen=True)
@@ -174,10 +112,13 @@ class Workload:
         """Tokens that an optimizer step sees."""
         return self.largest_step * self.config.context_length
 
-    @property
+    @functools.cached_property
     def sequences(self) -> int:
         """Sequences of an epoch; the tokens that do not fill one are left out."""
-        return self.sampler.sequences
+        length = self.config.context_length
+        if self.stretches:
+            return sum(stretch.sequences(length) for stretch in self.stretches)
+        return (self.tokens - 1) // length
 
     @property
     def seen(self) -> list[Seen]:
@@ -189,21 +130,31 @@ class Workload:
         """Tokens that an epoch learns from."""
         return self.sequences * self.config.context_length
 
-    @functools.cached_property
-    def sampler(self) -> EpochSampler:
-        """The order in which the steps see the sequences."""
-        order = {"per_step": self.sequences_per_step, "seed": self.train.seed}
-        context_length = self.config.context_length
+    def order_of(self, epoch: int) -> np.ndarray:
+        """The sequences of an epoch in the order of its steps, each named by its first token or,
+        with `whole_texts`, by its number; (sequences,) int64."""
+        length, seed = self.config.context_length, self.train.seed
         if self.whole_texts:
-            return EpochSampler(sequences=(self.tokens - 1) // context_length, **order)
+            return shuffled(self.sequences, epoch=epoch, seed=seed)
         if self.stretches:
-            return MixtureSampler(self.stretches, context_length=context_length, **order)
-        return WindowSampler(tokens=self.tokens, context_length=context_length, **order)
+            return mixed(self.stretches, length, epoch=epoch, seed=seed)
+        return windows(self.tokens, length, epoch=epoch, seed=seed)
+
+    @functools.cached_property
+    def _kept_order(self) -> Callable[[int], np.ndarray]:
+        """`order_of`, which keeps that of the newest epoch."""
+        return functools.lru_cache(maxsize=1)(self.order_of)
+
+    def sequences_at(self, step: int) -> np.ndarray:
+        """The sequences of `step`, which counts from 0 over all epochs; see `order_of`."""
+        epoch, position = divmod(step, self.steps_per_epoch)
+        first = position * self.sequences_per_step
+        return self._kept_order(epoch)[first : first + self.sequences_per_step]
 
     @property
     def steps_per_epoch(self) -> int:
         """Optimizer steps of an epoch; the last one may be short."""
-        return self.sampler.steps_per_epoch
+        return -(-self.sequences // self.sequences_per_step)
 
     @property
     def steps(self) -> int:

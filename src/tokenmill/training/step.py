@@ -39,7 +39,7 @@ class Batch:
 def batch_at(work: Workload, step: int) -> Batch:
     """The batch of `step`, which counts from 0."""
     seed = (work.train.seed, step) if work.config.dropout else None
-    return Batch(work.sampler.indices_at(step), seed)
+    return Batch(work.sequences_at(step), seed)
 
 
 class MicroBatch:
