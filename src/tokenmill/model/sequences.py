@@ -64,8 +64,8 @@ class Sequences:
         its first token. The last tokens are left out if they do not fill a sequence of
         `context_length` and one target.
         """
-        self._rows_NW = tokens.unfold(0, context_length + 1, every or context_length)
-        self.count = len(self._rows_NW)
+        self._rows_N = tokens.unfold(0, context_length + 1, every or context_length)
+        self.count = len(self._rows_N)
         self._device = device
 
     def weight(self, index_B: Index) -> int:
@@ -73,7 +73,8 @@ class Sequences:
         return len(index_B)
 
     def gather(self, index_B: Index, *, at_least: int = 0) -> tuple[Tensor, ...]:
-        """Inputs and targets of these sequences: (B, T) int64 each, on the device.
+        """What a model takes of these sequences: inputs and targets, and of packed ones where the
+        text of each position starts; (B, T) int64 each, on the device.
 
         If there are fewer than `at_least`, the last one is repeated to fill up, with targets of
         `IGNORED`.
@@ -82,17 +83,18 @@ class Sequences:
         index = torch.as_tensor(index_B)
         if given < at_least:
             index = torch.cat([index, index[-1:].expand(at_least - given)])
-        ids_BW = _to_device(self._rows(index), self._device)
-        inputs_BT = ids_BW[:, :-1].long()
-        targets_BT = ids_BW[:, 1:].long()
+        layers = self._layers(_to_device(self._rows(index), self._device))
         if given < at_least:
-            targets_BT[given:] = IGNORED
-        return inputs_BT, targets_BT
+            layers[1][given:] = IGNORED
+        return layers
 
     def _rows(self, index_B: Tensor) -> Tensor:
-        """The ids of these sequences; (B, W) integers, where the tokens are."""
-        rows_NW = self._rows_NW
-        return torch.index_select(rows_NW, 0, _to_device(index_B, rows_NW.device))
+        """The tokens of these sequences; (B, W) integers, where the tokens are."""
+        return torch.index_select(self._rows_N, 0, _to_device(index_B, self._rows_N.device))
+
+    def _layers(self, rows_B: Tensor) -> tuple[Tensor, ...]:
+        """What `gather` returns of such rows."""
+        return rows_B[:, :-1].long(), rows_B[:, 1:].long()
 
 
 class CompressedSequences(Sequences):
@@ -143,10 +145,9 @@ class WholeText(Sequences):
         last = self._short_by * int((torch.as_tensor(index_B) == self.count - 1).sum())
         return len(index_B) * self.heaviest - last
 
-    def gather(self, index_B: Index, *, at_least: int = 0) -> tuple[Tensor, ...]:
-        """Inputs and targets of these sequences; see `Sequences.gather`. Behind the end of the text
-        inputs are 0 and targets `IGNORED`."""
-        inputs_BT, targets_BT = super().gather(index_B, at_least=at_least)
+    def _layers(self, rows_B: Tensor) -> tuple[Tensor, ...]:
+        """Behind the end of the text inputs are 0 and targets `IGNORED`."""
+        inputs_BT, targets_BT = super()._layers(rows_B)
         return inputs_BT.clamp(min=0), targets_BT
 
 
@@ -162,21 +163,16 @@ class PackedTexts(Sequences):
         and starts."""
         self.count, _, self.heaviest = layers_NLT.shape
         self._counts_N = (layers_NLT[:, 1] != IGNORED).sum(1)
-        self._rows_NW = torch.from_numpy(layers_NLT)
+        self._rows_N = torch.from_numpy(layers_NLT)
         self._device = device
 
     def weight(self, index_B: Index) -> int:
         """The number of targets that count."""
         return int(self._counts_N[index_B].sum())
 
-    def gather(self, index_B: Index, *, at_least: int = 0) -> tuple[Tensor, ...]:
-        """Inputs, targets and starts of these sequences: (B, T) int64 each, on the device; see
-        `Sequences.gather`."""
-        given = len(index_B)
-        padded_B = np.pad(index_B, (0, max(0, at_least - given)), mode="edge")
-        layers_BLT = _to_device(self._rows_NW[torch.from_numpy(padded_B)], self._device).long()
-        layers_BLT[given:, 1] = IGNORED
-        return layers_BLT.unbind(1)
+    def _layers(self, rows_B: Tensor) -> tuple[Tensor, ...]:
+        """Inputs, targets and starts."""
+        return rows_B.long().unbind(1)
 
 
 def loss_on(
