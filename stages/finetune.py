@@ -57,7 +57,7 @@ def _finetune(params: Params, job: Job, chats: dict[str, ChatSplit]) -> None:
     }
     if os.environ.get("RANK", "0") == "0":  # of several processes one says it
         note(left_out_of_chats(**left_out))
-    outcome = run_job(
+    finished = run_job(
         job,
         runtime=params.runtime,
         output=paths.FINETUNED,
@@ -69,6 +69,6 @@ def _finetune(params: Params, job: Job, chats: dict[str, ChatSplit]) -> None:
             for key, value in split.counts().items()
         },
     )
-    if outcome:  # else another process writes the results
+    if finished:  # else another process writes the results
         fits = {"bytes_per_token": rounded(chats["train"].bytes_per_token)}
         write_json(paths.HELD_OUT, {"chats": chats["val"].examples} | fits | left_out)

@@ -25,8 +25,10 @@ from tests.training.tiny import (
     CONTEXT,
     CPU,
     MODEL,
+    Outcome,
     digest,
     model_config,
+    run_on,
     runtime_params,
     train_params,
 )
@@ -66,7 +68,6 @@ from tokenmill.training.job import training_job
 from tokenmill.training.launch import Interrupt
 from tokenmill.training.lora import trained_parameters
 from tokenmill.training.params import CompileChoice, auto_learning_rate
-from tokenmill.training.run import Outcome, run_job
 from tokenmill.training.schedule import Workload
 from tokenmill.training.size import flops_per_token
 
@@ -129,9 +130,7 @@ def tune(
             tokens=base / "tokens",
             tokenizer_file=base / "tokenizer.json",
         )
-    outcome = run_job(job, runtime=runtime_section, output=folder / "model", metrics=folder)
-    assert outcome
-    return outcome
+    return run_on(job, runtime_section, folder / "model")
 
 
 def stop_after(steps: int, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -121,7 +121,7 @@ def test_steps_of_a_short_text_are_recorded():
     """Its epoch is one step, which sees fewer sequences than fit."""
     work = Workload(model_config(), train_params(batch_size=9), tokens=5 * CONTEXT + 1)
     run = mock.Mock(work=work)
-    run.setup.compute.device = CPU
+    run.compute.device = CPU
     step = step_function(run)
     assert isinstance(step, RecordedStep)
     assert len(step._index) == len(batch_at(work, 0).index) == 5

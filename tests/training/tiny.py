@@ -4,7 +4,7 @@ import hashlib
 import json
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
@@ -16,11 +16,12 @@ from tokenmill.formats.token_file import (
 from tokenmill.model.config import ModelConfig, ModelParams
 from tokenmill.model.device import Compute
 from tokenmill.model.huggingface import load_model
-from tokenmill.model.manifest import MANIFEST
+from tokenmill.model.manifest import MANIFEST, Manifest, read_manifest
 from tokenmill.training import step
-from tokenmill.training.job import training_job
+from tokenmill.training.history import RunState
+from tokenmill.training.job import Job, training_job
 from tokenmill.training.params import RuntimeParams, TrainParams
-from tokenmill.training.run import Outcome, run_job
+from tokenmill.training.run import run_job
 from tokenmill.training.schedule import Workload
 
 if TYPE_CHECKING:
@@ -146,6 +147,13 @@ def write_tokens(
     return folder
 
 
+class Outcome(NamedTuple):
+    """What a finished run has written and counted."""
+
+    manifest: Manifest
+    state: RunState
+
+
 def run(
     tokens: Path,
     output: Path,
@@ -165,10 +173,16 @@ def run(
         start=Path(start) if start else None,
         mixture=mixture,
     )
-    runtime = runtime_params(**changes.get("runtime", {}))
-    outcome = run_job(job, runtime=runtime, output=output, metrics=output.parent, live=live)
-    assert outcome or "RANK" in os.environ
-    return outcome  # type: ignore[return-value]
+    return run_on(job, runtime_params(**changes.get("runtime", {})), output, live=live)
+
+
+def run_on(job: Job, runtime: RuntimeParams, output: Path, *, live: Path | None = None) -> Outcome:
+    """Train a job in this process."""
+    state = run_job(job, runtime=runtime, output=output, metrics=output.parent, live=live)
+    if state is None:
+        assert "RANK" in os.environ
+        return None  # type: ignore[return-value] (of several processes one tells)
+    return Outcome(read_manifest(output), state)
 
 
 def digest(folder: Path) -> dict[str, str]:

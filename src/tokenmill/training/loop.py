@@ -19,7 +19,6 @@ import torch
 
 from tokenmill.core.paths import main_root
 from tokenmill.costs import Timing
-from tokenmill.hardware import peak_flops
 from tokenmill.model.device import Compute
 from tokenmill.model.gpt import GPT
 from tokenmill.model.sequences import bits_per_byte, mean_loss, perplexity
@@ -36,7 +35,6 @@ from tokenmill.training.live import LiveFiles
 from tokenmill.training.optimizer import Optimizer, momentum_at
 from tokenmill.training.params import RuntimeParams
 from tokenmill.training.schedule import Workload
-from tokenmill.training.size import step_flops
 from tokenmill.training.step import Batch, MicroBatch, StepResult, batch_at, train_step
 from tokenmill.words.units import counted
 
@@ -44,7 +42,7 @@ SEQUENCES_IN_MESSAGE = 8
 """A message about a diverged step names at most this many of its sequences."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Setup:
     """How and on what a run computes, decided by its parameters, the device and the processes."""
 
@@ -56,10 +54,9 @@ class Setup:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Training:
+class Training(Setup):
     """Everything that a training has opened, and its state."""
 
-    setup: Setup
     work: Workload
     model: GPT
     """The model that holds the weights."""
@@ -73,6 +70,8 @@ class Training:
     saver: AsyncCheckpointer
     display: TrainingDisplay
     live: LiveFiles
+    timing: Timing
+    """The table of the run's times, whose clock starts where training does."""
     unread: list[tuple[StepResult, Batch]] = field(default_factory=list)
     """The steps that `state` does not count yet; their results are still on the device."""
 
@@ -87,10 +86,9 @@ def train(run: Training, interrupt: Interrupt) -> None:
     work = run.work
     state = run.state
     first, end = state.step, ends_early(run) or work.steps
-    every_steps = run.setup.runtime.checkpoint.every_steps
+    every_steps = run.runtime.checkpoint.every_steps
     step_on = step_function(run)
-    timing = timing_of(run)
-    flags = FlagSync(run.setup.group)
+    flags = FlagSync(run.group)
     run.model.train()
     with interrupt, run.saver.active():
         if first < end:
@@ -105,13 +103,13 @@ def train(run: Training, interrupt: Interrupt) -> None:
             run.unread.append((step_on(batch), batch))
             done = step + 1
             if step == first:
-                settle(run.setup.compute.device)
+                settle(run.compute.device)
                 run.display.began(done)
-                run.live.began(done, seconds=timing.seconds)
+                run.live.began(done, seconds=run.timing.seconds)
             ends_epoch = done % work.steps_per_epoch == 0
             if ends_epoch or done % work.train.log_every_steps == 0:
-                log(run, timing)
-            with timing.excluded():
+                log(run)
+            with run.timing.excluded():
                 reason = interrupt.reason
                 stop, save = flags.all_reduce(stop=bool(reason), save=run.saver.is_late(done))
                 ended = validate_if_due(run, done)
@@ -120,30 +118,15 @@ def train(run: Training, interrupt: Interrupt) -> None:
                 if saves:
                     save_checkpoint(run)
             if saves:
-                timing.interval(step=state.step, tokens=state.tokens)
+                run.timing.interval(step=state.step, tokens=state.tokens)
             if stop:
-                end_stopped(run, timing, reason)
+                end_stopped(run, reason)
             if ended:
                 break
         if state.step % work.steps_per_epoch:
-            end_part_of_epoch(run, timing)
+            end_part_of_epoch(run)
         say_missed_target(run)
     flags.wait()
-
-
-def timing_of(run: Training) -> Timing:
-    """The table of the run's times, which the main process writes. Its clock starts now."""
-    state, work = run.state, run.work
-    peak = peak_flops(run.setup.compute.device)
-    return Timing(
-        run.store.folder if run.setup.group.is_main else None,
-        step=state.step,
-        logged=state.steps[-1].step if state.steps else 0,
-        tokens=state.tokens,
-        prices=run.setup.runtime.cost,
-        step_flops=step_flops(work) * work.full_steps / work.steps,
-        peak_flops=peak and peak * run.setup.group.size,
-    )
 
 
 def check_compiled(run: Training) -> None:
@@ -152,15 +135,15 @@ def check_compiled(run: Training) -> None:
     Dropout draws otherwise in compiled code, and a sharded model is not there as a whole: neither
     is checked.
     """
-    if not run.setup.compilation.on or run.setup.group.shards or run.work.config.dropout:
+    if not run.compilation.on or run.group.shards or run.work.config.dropout:
         return
     check_gradients(
         run.model,
         run.forward,
-        run.setup.data.train,
+        run.data.train,
         batch_at(run.work, run.state.step).index,
         micro_batch=run.micro_batch,
-        compute=run.setup.compute,
+        compute=run.compute,
     )
 
 
@@ -171,16 +154,16 @@ def step_function(run: Training) -> Callable[[Batch], StepResult]:
         train_step,
         run.forward,
         run.optimizer,
-        run.setup.data.train,
+        run.data.train,
         micro_batch=run.micro_batch,
-        compute=run.setup.compute,
+        compute=run.compute,
     )
-    if not run.setup.compilation.recorded:
+    if not run.compilation.recorded:
         return step_on
     return RecordedStep(
         step_on,
         sequences=run.work.largest_step,
-        device=run.setup.compute.device,
+        device=run.compute.device,
         before=run.optimizer.wait,
         before_recording=run.saver.wait,
     )
@@ -218,7 +201,7 @@ def read_losses(run: Training) -> None:
             end_diverged(run, state.step, loss=loss, norm=norm)
         state.step += 1
         state.tokens += len(batch.index) * run.work.config.context_length
-        weight = run.setup.data.train.weight(batch.index)
+        weight = run.data.train.weight(batch.index)
         state.epoch_loss.add(loss, weight)
         state.interval_loss.add(loss, weight)
         state.gradient_norm = norm
@@ -226,7 +209,7 @@ def read_losses(run: Training) -> None:
         end_diverged(run, state.step - 1, loss=losses[-1], norm=norms[-1])
 
 
-def log(run: Training, timing: Timing) -> None:
+def log(run: Training) -> None:
     """Close an interval: read the losses, add a row, show it."""
     state, work = run.state, run.work
     read_losses(run)
@@ -238,14 +221,14 @@ def log(run: Training, timing: Timing) -> None:
         gradient_norm=state.gradient_norm,
     )
     state.steps.append(row)
-    rate = timing.interval(step=state.step, tokens=state.tokens)
+    rate = run.timing.interval(step=state.step, tokens=state.tokens)
     run.live.add(row)
     run.display.interval(
         step=row.step,
         epoch=row.epoch,
         loss=row.loss,
         tokens_per_second=rate,
-        spent=timing.total,
+        spent=run.timing.total,
     )
 
 
@@ -256,7 +239,7 @@ def validate(run: Training) -> tuple[float, float]:
     Raises:
         UserError: it is not finite, because the last update broke the weights.
     """
-    data, group = run.setup.data, run.setup.group
+    data, group = run.data, run.group
     everything = np.arange(data.val.count)
     index = group.part_of(everything)
     loss = 0.0
@@ -267,7 +250,7 @@ def validate(run: Training) -> tuple[float, float]:
                 data.val,
                 index,
                 micro_batch=run.micro_batch.sequences,
-                compute=run.setup.compute,
+                compute=run.compute,
                 shrink=group.size == 1,
             )
     loss = group.average(loss, weight=data.val.weight(index))
@@ -305,14 +288,14 @@ def is_validated_at(run: Training, step: int) -> bool:
     return divides(train.validate_every_steps, step)
 
 
-def end_part_of_epoch(run: Training, timing: Timing) -> None:
+def end_part_of_epoch(run: Training) -> None:
     """End the last interval and the last epoch where a validation within them ended the run.
 
     The checkpoint of this step is from before, so a run with another `train.target_loss` continues
     both.
     """
     if run.state.step % run.work.train.log_every_steps:
-        log(run, timing)
+        log(run)
     last = run.state.validations[-1]
     add_epoch(run, last.val_loss, last.val_bits_per_byte)
 
@@ -333,7 +316,7 @@ def add_epoch(run: Training, loss: float, bits: float) -> None:
     )
     with run.optimizer.averaged():
         model = whole_model(run.model)
-        if run.setup.group.is_main:
+        if run.group.is_main:
             state.add_epoch(run.store.save_epoch(row.epoch, model))
     state.epochs.append(row)
     run.display.epoch(row.epoch, train_loss=row.train_loss, val_loss=loss, bits_per_byte=bits)
@@ -385,20 +368,20 @@ def save_checkpoint(run: Training) -> None:
     with run.saver.timed():
         model = whole_model(run.model)
         optimizer = run.optimizer.state()
-        if run.setup.group.is_main and is_finite(model):
-            copied = run.saver.save(run.state, model, optimizer, owned=run.setup.group.shards)
+        if run.group.is_main and is_finite(model):
+            copied = run.saver.save(run.state, model, optimizer, owned=run.group.shards)
             run.optimizer.update_after(copied)
 
 
 def check_tokens(run: Training) -> None:
     """End the run, without the steps since the last checkpoint, if the file that its tokens are
     read from has changed, on any machine. Each process answers, also one with them in memory."""
-    file = run.setup.data.mapped
+    file = run.data.mapped
     changed = file is not None and not file.holds
-    if not run.setup.group.all_reduce_min(not changed):
+    if not run.group.all_reduce_min(not changed):
         run.saver.wait()
         which = file.path if file and changed else "the file of another process's tokens"
-        run.setup.group.end(
+        run.group.end(
             f"{which} changed while it was read; the steps since the last checkpoint are not "
             "saved. `dvc repro` unpacks the tokens again and continues from there."
         )
@@ -411,12 +394,12 @@ def is_finite(model: GPT) -> bool:
     )
 
 
-def end_stopped(run: Training, timing: Timing, reason: str | None) -> NoReturn:
+def end_stopped(run: Training, reason: str | None) -> NoReturn:
     """End a run that was stopped from outside, once its checkpoint is written."""
     run.saver.wait()
-    timing.interval(step=run.state.step, tokens=run.state.tokens)
+    run.timing.interval(step=run.state.step, tokens=run.state.tokens)
     command = "`dvc repro`" if main_root() == Path() else "the same `dvc exp run`"
-    run.setup.group.end(
+    run.group.end(
         f"{reason or 'another process was stopped'} after step {run.state.step:,} of "
         f"{run.work.steps:,}; everything up to there is saved, and {command} continues from it."
     )
@@ -425,9 +408,9 @@ def end_stopped(run: Training, timing: Timing, reason: str | None) -> NoReturn:
 def end_broken(run: Training, loss: float) -> NoReturn:
     """End a run whose weights the last update broke. They are not saved."""
     run.saver.wait()
-    step, lower = run.state.step, to_lower(run.work, run.setup.compute.precision)
+    step, lower = run.state.step, to_lower(run.work, run.compute.precision)
     run.live.diverged(f"after step {step:,}; lower {lower}")
-    run.setup.group.end(
+    run.group.end(
         f"training diverged: after step {step:,} the validation loss is {loss}. Lower {lower}."
     )
 
@@ -436,7 +419,7 @@ def end_diverged(run: Training, step: int, *, loss: float, norm: float) -> NoRet
     """End a run whose loss or gradient norm is not finite in `step`, counted from 0, of which no
     update was made. What was before it is saved."""
     run.saver.wait()
-    group, store, done = run.setup.group, run.store, run.state.step
+    group, store, done = run.group, run.store, run.state.step
     is_new = 0 < done == step and not store.checkpoint_folder(done).exists()
     if group.broadcast(is_new):
         save_checkpoint(run)
@@ -444,7 +427,7 @@ def end_diverged(run: Training, step: int, *, loss: float, norm: float) -> NoRet
     good = store.newest_upto(step)
     saved = f"the last good checkpoint is {good}" if good else "there was no checkpoint yet"
     work, per_epoch = run.work, run.work.steps_per_epoch
-    lower = to_lower(work, run.setup.compute.precision)
+    lower = to_lower(work, run.compute.precision)
     epoch, position = divmod(step, per_epoch)
     first = ", ".join(map(str, work.sequences_at(step)[:SEQUENCES_IN_MESSAGE]))
     sequences = f"sequences {'' if work.whole_texts else 'from the tokens '}{first}, …"

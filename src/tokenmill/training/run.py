@@ -5,19 +5,18 @@ import functools
 import io
 import math
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 from tokenmill.core.errors import UserError
 from tokenmill.core.files import write_json
 from tokenmill.core.params import dotted
 from tokenmill.core.paths import HISTORY, STEPS, TRAIN_METRICS, damaged, resume_root
-from tokenmill.costs import TIMING, epoch_costs, publish_times, read_timing
+from tokenmill.costs import TIMING, Timing, epoch_costs, publish_times, read_timing
 from tokenmill.formats.mixture import seen_in_words
 from tokenmill.formats.records import write_rows
+from tokenmill.hardware import peak_flops
 from tokenmill.model.device import Compute, choose_compute, choose_device, configure_process
 from tokenmill.model.gpt import GPT, model_in_words
-from tokenmill.model.manifest import Manifest
 from tokenmill.progress import TrainingDisplay
 from tokenmill.training.checkpoints.background import AsyncCheckpointer
 from tokenmill.training.checkpoints.find import (
@@ -45,6 +44,7 @@ from tokenmill.training.memory import FittingMicroBatch
 from tokenmill.training.optimizer import Optimizer
 from tokenmill.training.params import RuntimeParams, TrainParams
 from tokenmill.training.schedule import Workload
+from tokenmill.training.size import step_flops
 from tokenmill.words.units import counted
 
 PLACES = {
@@ -60,14 +60,6 @@ MOST_ROWS = 500_000
 JSON, some 200 bytes each, and of a file at most `records.LARGEST_FILE` bytes are read."""
 
 
-@dataclass(frozen=True)
-class Outcome:
-    """The results of a finished training."""
-
-    manifest: Manifest
-    state: RunState
-
-
 def run_job(
     job: Job,
     *,
@@ -76,7 +68,7 @@ def run_job(
     metrics: Path,
     live: Path | None = None,
     counts: Mapping[str, float] | None = None,
-) -> Outcome | None:
+) -> RunState | None:
     """Train to `train.epochs`; write the folder `output`, and train.json and the tables of epochs,
     steps, times and costs into the folder `metrics`.
 
@@ -85,7 +77,7 @@ def run_job(
         counts: more numbers for train.json.
 
     Returns:
-        None in all processes of a group but the main one.
+        The state at the end; None in all processes of a group but the main one.
 
     Raises:
         UserError: the run was stopped or diverged, and everything before that is saved; or
@@ -125,10 +117,10 @@ def run_job(
                 files.close(finished=True)
             if not group.is_main:
                 return None
-            manifest = export(job, training, output, display.say)
-            write_metrics(training, metrics, manifest.parameters, counts or {})
+            export(job, training, output, display.say)
+            write_metrics(training, metrics, job.manifest.parameters, counts or {})
     prune_runs(resume_root(), keep=runtime.checkpoint.keep_runs, last=store.folder.name)
-    return Outcome(manifest, training.state)
+    return training.state
 
 
 def open_setup(job: Job, runtime: RuntimeParams, group: Group) -> Setup:
@@ -145,7 +137,7 @@ def open_setup(job: Job, runtime: RuntimeParams, group: Group) -> Setup:
     compilation = choose_compilation(
         runtime.compile, compute, job.work, place=data.place, processes=group.size
     )
-    return Setup(runtime, group, compute, compilation, data)
+    return Setup(runtime=runtime, group=group, compute=compute, compilation=compilation, data=data)
 
 
 def refuse_other_run(job: Job, runtime: RuntimeParams, group: Group, *, precision: str) -> None:
@@ -227,7 +219,7 @@ def open_training(
     model, forward, optimizer, state = load_training(job, setup, checkpoint, micro_batch)
     live.start(state, work, fingerprint=store.folder.name, plan=plan, cost=runtime.cost)
     return Training(
-        setup=setup,
+        **vars(setup),
         work=work,
         model=model,
         forward=forward,
@@ -246,6 +238,21 @@ def open_training(
         ),
         display=display,
         live=live,
+        timing=timing_of(work, setup, state, store),
+    )
+
+
+def timing_of(work: Workload, setup: Setup, state: RunState, store: CheckpointStore) -> Timing:
+    """The table of a run's times, which the main process writes."""
+    peak = peak_flops(setup.compute.device)
+    return Timing(
+        store.folder if setup.group.is_main else None,
+        step=state.step,
+        logged=state.steps[-1].step if state.steps else 0,
+        tokens=state.tokens,
+        prices=setup.runtime.cost,
+        step_flops=step_flops(work) * work.full_steps / work.steps,
+        peak_flops=peak and peak * setup.group.size,
     )
 
 
@@ -313,15 +320,14 @@ def refuse_many_rows(work: Workload) -> None:
             )
 
 
-def export(job: Job, training: Training, output: Path, say: Callable[[str], None]) -> Manifest:
-    """Write the folder `output`; return its manifest, which has fewer epochs after an early end."""
+def export(job: Job, training: Training, output: Path, say: Callable[[str], None]) -> None:
+    """Write the folder `output`, whose manifest has fewer epochs after an early end."""
     state = training.state
     ended = {"epochs": len(state.epochs), "weights": state.epoch_weights}
     manifest = job.manifest.model_copy(update=ended)
     # After an early end, the later ones are of another run
     steps = {step for step in training.work.kept_steps | {state.step} if step <= state.step}
     export_model(training.store, manifest, output, steps=steps, say=say)
-    return manifest
 
 
 def write_metrics(
