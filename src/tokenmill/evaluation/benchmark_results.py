@@ -1,7 +1,6 @@
 """The results of benchmarks: `reports/benchmarks.json`, which reports read, with intervals by the
 bootstrap."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -147,7 +146,5 @@ def estimates(values: np.ndarray) -> list[Estimate]:
         for _ in range(RESAMPLES // DRAWN_TOGETHER)
     ]
     low, high = np.quantile(np.concatenate(means), [0.025, 0.975], axis=0)
-    columns: Sequence[tuple[float, float, float]] = np.stack(
-        [values.mean(axis=0), low, high], axis=1
-    ).tolist()
+    columns = zip(values.mean(axis=0).tolist(), low.tolist(), high.tolist(), strict=True)
     return [Estimate(value=value, low=low, high=high) for value, low, high in columns]

@@ -59,30 +59,10 @@ class Questions:
     unknown: str
 
     @property
-    def counts(self) -> np.ndarray:
-        """The number of choices of each item; (items,) int64."""
-        return np.array([len(item.choices) for item in self.items])
-
-    @property
-    def firsts(self) -> np.ndarray:
-        """The number of each item's first choice among all; (items,) int64."""
-        return np.cumsum(self.counts) - self.counts
-
-    @property
-    def bytes(self) -> np.ndarray:
-        """The UTF-8 bytes of each choice; (R,) int64."""
-        return np.array([len(text.encode()) for item in self.items for text in item.choices])
-
-    @property
-    def gold(self) -> np.ndarray:
-        """The number of each item's right choice among all; (items,) int64."""
-        return self.firsts + np.array([item.gold for item in self.items])
-
-    @property
     def chance(self) -> float | None:
         """See `BenchmarkResult.chance`."""
-        counts = self.counts
-        return float(np.where(counts > 1, 1 / counts, 0.0).mean()) or None
+        counts = [len(item.choices) for item in self.items]
+        return float(np.mean([1 / count if count > 1 else 0.0 for count in counts])) or None
 
 
 def as_questions(
@@ -181,20 +161,18 @@ def marks(questions: Questions, sums: np.ndarray, greedy: np.ndarray) -> np.ndar
         sums: the log-probability of each choice, (R,).
         greedy: whether it is the likeliest continuation, (R,).
     """
-    gold, counts = questions.gold, questions.counts
-    each = sums / questions.bytes
-    wins = [
-        np.where(counts > 1, _best(values, questions.firsts, counts) == gold, greedy[gold])
-        for values in (each, sums)
-    ]
-    return np.stack([*wins, -each[gold] / np.log(2)], axis=1).astype(np.float64)
-
-
-def _best(values: np.ndarray, firsts: np.ndarray, counts: np.ndarray) -> np.ndarray:
-    """The number of the highest value of each group, the first of equal ones."""
-    table = np.full((len(firsts), counts.max()), -np.inf)
-    table[np.arange(counts.max()) < counts[:, None]] = values
-    return firsts + table.argmax(axis=1)
+    found = []
+    first = 0
+    for item in questions.items:
+        choices = slice(first, first + len(item.choices))
+        first = choices.stop
+        by_bytes = sums[choices] / [len(text.encode()) for text in item.choices]
+        if len(item.choices) == 1:
+            wins = [greedy[choices.start]] * 2
+        else:  # of equal ones the first
+            wins = [values.argmax() == item.gold for values in (by_bytes, sums[choices])]
+        found.append([*wins, -by_bytes[item.gold] / np.log(2)])
+    return np.array(found, dtype=np.float64)
 
 
 def run_benchmarks(
@@ -279,13 +257,9 @@ def _result(
         contaminated=None if is_shared is None else int(is_shared.sum()),
         overlaps=overlaps,
         epochs=[
-            EpochScore(
-                epoch=number + 1,
-                by_bytes=every[3 * number],
-                by_sum=every[3 * number + 1],
-                bits_per_byte=every[3 * number + 2],
-                clean=clean[number],
+            EpochScore(epoch=epoch, by_bytes=by_bytes, by_sum=by_sum, bits_per_byte=bits, clean=own)
+            for epoch, (by_bytes, by_sum, bits, own) in enumerate(
+                zip(every[::3], every[1::3], every[2::3], clean, strict=True), start=1
             )
-            for number in range(len(found))
         ],
     )
