@@ -85,9 +85,7 @@ class StepBenchmark:
         model = build(work.config, seed=work.train.seed)
         if not group.shards:
             model.to(compute.device)
-        forward, self._optimizer = prepare(
-            model, work.train, compute, group, compilation, whole_gradients=False
-        )
+        forward, self._optimizer = prepare(model, work.train, compute, group, compilation)
         self._work = work
         self.compute = compute
         self.compilation = compilation

@@ -66,14 +66,9 @@ class Group:
         """Whether this process reads, writes and prints for all."""
         return self.rank == 0
 
-    def wrap(self, model: GPT, compute: Compute, *, whole_gradients: bool) -> nn.Module:
+    def wrap(self, model: GPT, compute: Compute) -> nn.Module:
         """Wrap a model so that its backward pass averages gradients over all processes. All start
-        with process 0's weights.
-
-        Args:
-            whole_gradients: whether each process has room for the gradients of a whole model, also
-                if the model is sharded.
-        """
+        with process 0's weights."""
         if self.size == 1:
             return model
         if self.shards:
@@ -81,8 +76,6 @@ class Group:
             for name, parameter in model.named_parameters():
                 parameter.data.copy_(weights[name])
             shard(model, compute)
-            if whole_gradients:
-                model.no_sync = partial(_no_sync, model)  # type: ignore[assignment] (as DDP's)
             return model
         wrapped = nn.parallel.DistributedDataParallel(model, gradient_as_bucket_view=True)
         # All processes have the same buffers. The argument has another name since torch 2.13
@@ -174,6 +167,12 @@ def without_averaging(model: nn.Module, *, last: bool) -> AbstractContextManager
     """Within this block, gradients are only added up in this process. The step's `last` micro-batch
     averages their sums over all processes."""
     return contextlib.nullcontext() if last or not hasattr(model, "no_sync") else model.no_sync()  # type: ignore[operator]
+
+
+def average_once_a_step(sharded: GPT) -> None:
+    """Give a sharded model the `no_sync` of DDP. Within it each process keeps the gradients of the
+    whole model, for which there must be room; otherwise every micro-batch averages its own."""
+    sharded.no_sync = partial(_no_sync, sharded)  # type: ignore[assignment]
 
 
 @contextlib.contextmanager

@@ -33,7 +33,7 @@ from tokenmill.training.checkpoints.store import (
     prune_runs,
 )
 from tokenmill.training.compile import Compilation, choose_compilation
-from tokenmill.training.distributed import Group, process_group
+from tokenmill.training.distributed import Group, average_once_a_step, process_group
 from tokenmill.training.history import EpochRow, RunState, StepRow, train_metrics
 from tokenmill.training.identity import IDENTITY, RESUMABLE_KEYS, run_of_other_version
 from tokenmill.training.job import Job
@@ -267,14 +267,9 @@ def load_training(
         model = model.to(compute.device)
     saved = checkpoint.load(model) if checkpoint else {}
     state = group.broadcast(checkpoint.state if checkpoint else RunState())
-    forward, optimizer = prepare(
-        model,
-        job.work.train,
-        compute,
-        group,
-        compilation,
-        whole_gradients=micro_batch.holds_whole_gradients(),
-    )
+    forward, optimizer = prepare(model, job.work.train, compute, group, compilation)
+    if micro_batch.holds_whole_gradients():
+        average_once_a_step(model)
     if checkpoint and not optimizer.fits(saved):
         raise damaged(checkpoint.folder / OPTIMIZER, "is not the state of this run's optimizer")
     if shared := group.broadcast_tensors(saved):
@@ -288,14 +283,12 @@ def prepare(
     compute: Compute,
     group: Group,
     compilation: Compilation,
-    *,
-    whole_gradients: bool,
 ) -> tuple[GPT, Optimizer]:
     """The model to call, compiled, and wrapped or sharded for the processes of `group`, and the
     optimizer of its weights. See `Group.wrap`."""
     if group.shards:
         compilation.of_blocks(model)
-    wrapped = group.wrap(model, compute, whole_gradients=whole_gradients)
+    wrapped = group.wrap(model, compute)
     forward = wrapped if group.shards else compilation.of(wrapped)
     optimizer = Optimizer(
         model,
