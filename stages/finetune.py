@@ -8,11 +8,9 @@ from tokenmill.core.files import write_json
 from tokenmill.core.params import Section, load
 from tokenmill.data.params import CleanParams, DataParams
 from tokenmill.display import note
-from tokenmill.finetuning.chats import ChatSplit
 from tokenmill.finetuning.params import FinetuneParams
 from tokenmill.finetuning.run import clean_chats, finetuning_job
 from tokenmill.formats.records import rounded
-from tokenmill.training.job import Job
 from tokenmill.training.launch import launch_processes
 from tokenmill.training.params import RuntimeParams
 from tokenmill.training.run import run_job
@@ -44,31 +42,24 @@ def main() -> None:
             tokens=paths.TOKENS,
             tokenizer_file=paths.TOKENIZER,
         )
-        if not launch_processes(params.runtime, step_flops=step_flops(job.work)):
-            _finetune(params, job, chats)
-
-
-def _finetune(params: Params, job: Job, chats: dict[str, ChatSplit]) -> None:
-    """Train, as the only process or as one of several; the main process writes the results."""
-    left_out = {
-        "left_out": sum(split.left_out for split in chats.values()),
-        "texts": sum(split.left_out + split.chats for split in chats.values()),
-        "context_length": job.manifest.model.context_length,
-    }
-    if os.environ.get("RANK", "0") == "0":  # of several processes one says it
-        note(left_out_of_chats(**left_out))
-    finished = run_job(
-        job,
-        runtime=params.runtime,
-        output=paths.FINETUNED,
-        metrics=paths.FINETUNED_METRICS,
-        live=paths.LIVE,
-        counts={
-            f"{name}_{key}": value
-            for name, split in chats.items()
-            for key, value in split.counts().items()
-        },
-    )
-    if finished:  # else another process writes the results
-        fits = {"bytes_per_token": rounded(chats["train"].bytes_per_token)}
-        write_json(paths.HELD_OUT, {"chats": chats["val"].examples} | fits | left_out)
+        if launch_processes(params.runtime, step_flops=step_flops(job.work)):
+            return
+        left_out = {
+            "left_out": sum(split.left_out for split in chats.values()),
+            "texts": sum(split.left_out + split.chats for split in chats.values()),
+            "context_length": job.manifest.model.context_length,
+        }
+        if os.environ.get("RANK", "0") == "0":  # of several processes one says it
+            note(left_out_of_chats(**left_out))
+        counts = {name: split.counts() for name, split in chats.items()}
+        finished = run_job(
+            job,
+            runtime=params.runtime,
+            output=paths.FINETUNED,
+            metrics=paths.FINETUNED_METRICS,
+            live=paths.LIVE,
+            counts={f"{name}_{key}": n for name, own in counts.items() for key, n in own.items()},
+        )
+        if finished:  # else another process writes the results
+            fits = {"bytes_per_token": rounded(chats["train"].bytes_per_token)}
+            write_json(paths.HELD_OUT, {"chats": chats["val"].examples} | fits | left_out)

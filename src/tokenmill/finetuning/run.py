@@ -22,11 +22,11 @@ from tokenmill.formats.token_file import read_metadata
 from tokenmill.formats.token_row import open_tokens
 from tokenmill.formats.tokenizer import read_tokenizer
 from tokenmill.model.huggingface import load_model
-from tokenmill.model.manifest import MANIFEST, Manifest, TrainedWith, Tuned, read_manifest
+from tokenmill.model.manifest import MANIFEST, Manifest, Tuned, read_manifest
 from tokenmill.model.sequences import PackedTexts
 from tokenmill.temporary import temporary_folder
-from tokenmill.training.identity import fingerprint, identity_of
-from tokenmill.training.job import Data, Job
+from tokenmill.training.identity import identity_of
+from tokenmill.training.job import Data, Job, manifest_of
 from tokenmill.training.lora import adapt, trained_parameters
 from tokenmill.training.params import RuntimeParams, TrainParams
 from tokenmill.training.schedule import Workload
@@ -164,20 +164,17 @@ def tuning_job(
         origin += f" with LoRA: {learning:,} parameters learn, {base.parameters:,} stay"
     text = {"train": _sha256(rows), "val": _sha256(val.layers)}
     identity = identity_of(config, train, text, start=start_sha256, **method)
-    manifest = base.model_copy(
-        update={
-            "fingerprint": fingerprint(identity),
-            "train": TrainedWith.model_validate(train.model_dump()),
-            "epochs": train.epochs,
-            "start_sha256": start_sha256,
-            "mixture": None,
-            "tuned": tuned,
-        }
-    )
     tokens = len(rows) * config.context_length + 1
+    work = Workload(config, train, tokens, whole_texts=True, learning=learning)
     return Job(
-        work=Workload(config, train, tokens, whole_texts=True, learning=learning),
-        manifest=manifest,
+        work=work,
+        manifest=manifest_of(
+            work,
+            identity,
+            tokenizer_sha256=base.tokenizer_sha256,
+            start_sha256=start_sha256,
+            tuned=tuned,
+        ),
         identity=identity,
         start=lambda: (
             adapt(load_model(newest), lora, seed=train.seed) if lora else load_model(newest)

@@ -5,6 +5,7 @@ import functools
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from tokenmill.core.errors import UserError
 from tokenmill.core.files import Unchanged, sha256_of
@@ -78,24 +79,33 @@ def training_job(
     if work.stretches:  # the names of sources change nothing
         more["mixture"] = [(one.tokens, one.weight) for one in work.stretches]
     identity = identity_of(config, train, text, **more)
-    manifest = Manifest(
-        format_version=FORMAT,
-        fingerprint=fingerprint(identity),
-        model=config,
-        train=TrainedWith.model_validate(train.model_dump()),
-        parameters=parameter_count(config),
-        epochs=train.epochs,
-        tokenizer_sha256=metadata.tokenizer_sha256,
-        start_sha256=start_sha256,
-        mixture=mixture,
-    )
     return Job(
         work=work,
-        manifest=manifest,
+        manifest=manifest_of(
+            work,
+            identity,
+            tokenizer_sha256=metadata.tokenizer_sha256,
+            start_sha256=start_sha256,
+            mixture=mixture,
+        ),
         identity=identity,
         start=lambda: _first_model(config, train.seed, start),
         origin=f"the weights of {start}" if start else "scratch",
         open=functools.partial(_open_tokens, tokens, tokenizer_file, work),
+    )
+
+
+def manifest_of(work: Workload, identity: Identity, **origin: Any) -> Manifest:
+    """The manifest of a run that goes to its last epoch, without the hashes of its weights;
+    `origin` has the fields that say what it starts from and learns from."""
+    return Manifest(
+        format_version=FORMAT,
+        fingerprint=fingerprint(identity),
+        model=work.config,
+        train=TrainedWith.model_validate(work.train.model_dump()),
+        parameters=parameter_count(work.config),
+        epochs=work.train.epochs,
+        **origin,
     )
 
 
