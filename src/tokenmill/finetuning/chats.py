@@ -86,8 +86,7 @@ def read_chats(
     chats: dict[str, list[EncodedChat]] = {"train": [], "val": []}
     left_out = dict.fromkeys(chats, 0)
     for batch in shards.batches(clean, ("text", "id")):
-        for start in range(0, len(batch), BATCH):
-            part = batch[start : start + BATCH]
+        for part in batch.iter_slices(BATCH):
             is_val = part["id"].to_numpy() < int(held_out * 2**64)
             for encoded, val in zip(encode(part["text"], tokenizer), is_val, strict=True):
                 name = "val" if val else "train"

@@ -150,10 +150,8 @@ class LoraParams(Section):
             ValueError: the model has no map of some name, or is narrower than the rank.
         """
         there = model.facts.linear_maps
-        missing = (
-            [name for name in self.targets if name not in there] if self.targets != "all" else []
-        )
-        if missing:
+        wanted = there if self.targets == "all" else self.targets
+        if missing := [name for name in wanted if name not in there]:
             raise ValueError(
                 f"finetune.lora.targets ({', '.join(missing)}): {model.architecture} has no such "
                 f"map in its blocks; it has {', '.join(there)}."
@@ -162,8 +160,4 @@ class LoraParams(Section):
             raise ValueError(
                 f"finetune.lora.rank ({self.rank}) must be at most model.n_embd ({model.n_embd})."
             )
-        return (
-            there
-            if self.targets == "all"
-            else tuple(name for name in there if name in self.targets)
-        )
+        return tuple(name for name in there if name in wanted)

@@ -83,19 +83,17 @@ class Compute:
 
 def choose_device(name: DeviceName) -> torch.device:
     """The device that `runtime.device` names, or with `auto` the best one here."""
-    available = {
+    kinds = {
         "cuda": torch.cuda.is_available(),
         "mps": torch.backends.mps.is_available(),
         "cpu": True,
     }
-    chosen = (
-        name if name != "auto" else next(one for one, is_there in available.items() if is_there)
-    )
-    if not available[chosen]:
-        there = ", ".join(one for one, is_there in available.items() if is_there)
+    available = [kind for kind, is_there in kinds.items() if is_there]
+    chosen = available[0] if name == "auto" else name
+    if chosen not in available:
         raise UserError(
             f"runtime.device ({name}) is not available here (torch {torch.__version__} sees: "
-            f"{there}); set it to auto."
+            f"{', '.join(available)}); set it to auto."
         )
     return torch.device(chosen)
 

@@ -61,13 +61,10 @@ def attend(
     any_length = torch.compiler.is_exporting() and not torch.compiler.is_dynamo_compiling()
     if any_length or (1 < positions <= MAX_PLAIN_LENGTH and q_BHTK.device.type == "cpu"):
         y_BHTK = _plain_attention(q_BHTK, k_BHSK, v_BHSK, mask_B1TT, dropout)
-    elif mask_B1TT is not None:
-        y_BHTK = F.scaled_dot_product_attention(
-            q_BHTK, k_BHSK, v_BHSK, attn_mask=mask_B1TT, dropout_p=dropout
-        )
     else:
+        is_causal = mask_B1TT is None and positions > 1
         y_BHTK = F.scaled_dot_product_attention(
-            q_BHTK, k_BHSK, v_BHSK, is_causal=positions > 1, dropout_p=dropout
+            q_BHTK, k_BHSK, v_BHSK, mask_B1TT, dropout_p=dropout, is_causal=is_causal
         )
     return y_BHTK.transpose(1, 2).flatten(2)
 

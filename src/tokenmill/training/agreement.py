@@ -92,7 +92,6 @@ def _moved(weights: Sequence[Parameter], device: torch.device) -> Iterator[None]
         with torch.no_grad():
             for weight, saved in zip(weights, before, strict=True):
                 weight.copy_(saved)
-                weight.grad = None
 
 
 def _gradients(  # noqa: PLR0917 (what a step takes)
@@ -105,18 +104,17 @@ def _gradients(  # noqa: PLR0917 (what a step takes)
 ) -> list[Tensor]:
     """The gradients of the loss on a sequence that fills a micro-batch with its copies."""
     while True:
+        size = micro_batch.sequences
+        copies = np.repeat(first, size)
         try:
-            size = micro_batch.sequences
-            copies = np.repeat(first, size)
             loss = loss_on(model, sequences, copies, micro_batch=size, compute=compute)
             (loss * LOSS_SCALE).backward()
+            return [
+                torch.zeros_like(weight) if weight.grad is None else weight.grad
+                for weight in weights
+            ]
         except Exception as error:
-            for weight in weights:
-                weight.grad = None
             micro_batch.shrink_after(error)
-        else:
-            found = [weight.grad for weight in weights]
+        finally:
             for weight in weights:
                 weight.grad = None
-            pairs = zip(weights, found, strict=True)
-            return [torch.zeros_like(weight) if one is None else one for weight, one in pairs]

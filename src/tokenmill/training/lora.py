@@ -80,9 +80,8 @@ def adapt(model: GPT, lora: LoraParams, *, seed: int) -> GPT:
     model.lora = lora
     generator = torch.Generator().manual_seed(seed)
     for name in _targets(model, lora):
-        owner, _, last = name.rpartition(".")
         layer = LoraLinear(model.get_submodule(name), lora.rank, lora.alpha / lora.rank, generator)  # type: ignore[arg-type]
-        setattr(model.get_submodule(owner), last, layer)
+        model.set_submodule(name, layer)
     return model
 
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import torch
 
 from tokenmill.model.config import ModelConfig
-from tokenmill.model.gpt import is_hidden_matrix, model_class, outline
+from tokenmill.model.gpt import is_hidden_matrix, model_class, outline, parameter_count
 from tokenmill.model.ops import LOGITS_AT_A_TIME, MAX_PLAIN_LENGTH, rows_at_a_time, stream_dtype
 from tokenmill.training.params import OPTIMIZERS, TrainParams
 from tokenmill.training.schedule import Workload
@@ -108,13 +108,8 @@ def memory(
     """
     config = work.config
     model = outline(config)
-    sizes = {name: parameter.numel() for name, parameter in model.named_parameters()}
-    hidden = sum(
-        sizes[name]
-        for name, parameter in model.named_parameters()
-        if is_hidden_matrix(name, parameter)
-    )
-    total = sum(sizes.values())
+    hidden = sum(p.numel() for name, p in model.named_parameters() if is_hidden_matrix(name, p))
+    total = parameter_count(config)
     learning = work.learning or total
     # LoRA keeps the weight that a map had; here of all maps, whichever learn
     weights = total + hidden + learning if work.learning else total

@@ -167,11 +167,8 @@ class CheckpointStore:
         for path in (folder, folder / MANIFEST, self.epochs):
             refuse_link(path)
         expected, found = read_hashes(folder), _hashes(folder)
-        wrong = sorted(
-            name for name in expected.keys() | found.keys() if expected.get(name) != found.get(name)
-        )
-        if wrong:
-            raise UserError(f"{', '.join(wrong)} changed since it was written")
+        if wrong := {name for name, _ in expected.items() ^ found.items()}:
+            raise UserError(f"{', '.join(sorted(wrong))} changed since it was written")
         saved = read_state(folder)
         state = saved.state
         if state.step != step:
@@ -290,10 +287,10 @@ def _hashes(folder: Path) -> dict[str, str]:
 def has_files(folder: Path, hashes: dict[str, str]) -> bool:
     """Whether a folder has files of these names with these hashes, and not links to them."""
     return all(
-        not path.parent.is_symlink()
+        not (path := folder / name).parent.is_symlink()
         and is_regular(path)
         and sha256_of(path, follow=False) == sha256
-        for path, sha256 in ((folder / name, sha256) for name, sha256 in hashes.items())
+        for name, sha256 in hashes.items()
     )
 
 
