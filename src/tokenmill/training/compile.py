@@ -295,8 +295,7 @@ class RecordedStep:
         self._ordinary = WARM_UP_STEPS
         self._index = torch.zeros(sequences, dtype=torch.int64, device=device)
         self._stream: torch.cuda.Stream | None = None
-        self._graph: torch.cuda.CUDAGraph | None = None
-        self._result: StepResult | None = None
+        self._recording: tuple[torch.cuda.CUDAGraph, StepResult] | None = None
 
     def __call__(self, batch: Batch) -> StepResult:
         """Make the step on these sequences."""
@@ -309,13 +308,10 @@ class RecordedStep:
         if self._ordinary:
             self._ordinary -= 1
             return self._beside()
-        if self._graph is None:
-            self._record()
-        assert self._graph
-        assert self._result
-        self._graph.replay()
+        graph, result = self._recording = self._recording or self._record()
+        graph.replay()
         # The next replay overwrites the result
-        return StepResult(self._result.loss.clone(), self._result.gradient_norm.clone())
+        return StepResult(result.loss.clone(), result.gradient_norm.clone())
 
     def _beside(self) -> StepResult:
         """Make an ordinary step on the stream on which the recording follows, whose memory the
@@ -327,13 +323,14 @@ class RecordedStep:
         torch.cuda.current_stream().wait_stream(stream)
         return result
 
-    def _record(self) -> None:
+    def _record(self) -> tuple[torch.cuda.CUDAGraph, StepResult]:
+        """Record a step. Return the graph, and where each of its replays leaves the result."""
         graph = torch.cuda.CUDAGraph()
         self._before_recording()
         try:
             # The thread that writes checkpoints may use the GPU meanwhile
             with torch.cuda.graph(graph, stream=self._stream, capture_error_mode="thread_local"):
-                self._result = self._step_on(Batch(self._index))
+                return graph, self._step_on(Batch(self._index))
         except RuntimeError as error:
             if is_out_of_memory(error):  # no other way of compiling would give more
                 raise
@@ -342,4 +339,3 @@ class RecordedStep:
                 f"({first_line(error)[:200]}); set it to on, and `dvc repro` continues from the "
                 "last checkpoint."
             ) from None
-        self._graph = graph
