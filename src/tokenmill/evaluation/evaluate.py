@@ -3,7 +3,7 @@
 A fine-tuned model and its base also answer questions of chats that fine-tuning never saw.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -25,12 +25,12 @@ from tokenmill.evaluation.results import Answer, EpochResult, Evaluation, Questi
 from tokenmill.evaluation.sampling import Sampling
 from tokenmill.formats.chat import Document, readable
 from tokenmill.formats.measured import measured_text
-from tokenmill.formats.token_file import Split, read_metadata
+from tokenmill.formats.token_file import read_metadata
 from tokenmill.formats.tokenizer import TextTokenizer, read_tokenizer
-from tokenmill.model.device import Compute, prepare_to_measure
+from tokenmill.model.device import prepare_to_measure
 from tokenmill.model.gpt import GPT
 from tokenmill.model.huggingface import load_model
-from tokenmill.model.manifest import Manifest, read_manifest
+from tokenmill.model.manifest import read_manifest
 from tokenmill.model.sequences import WholeText, bits_per_byte, perplexity, token_losses
 from tokenmill.progress import Progress
 
@@ -86,52 +86,51 @@ def evaluate(
     compute = prepare_to_measure(sections.runtime.device, manifest.train.precision)
     val = measured_text(tokens, "val", tokenizer_file, at_most=manifest.train.validation_bytes)
     train = measured_text(tokens, "train", tokenizer_file, at_most=val.bytes)
-    # A document may be a book of any length
-    texts: dict[Split, np.ndarray] = {"train": train.ids[: 2 * len(val.ids)], "val": val.ids}
     context_length = manifest.model.context_length
+    # A document may be a book of any length
+    texts = [
+        WholeText(ids, context_length=context_length, device=compute.device)
+        for ids in (train.ids[: 2 * len(val.ids)], val.ids)
+    ]
     prompts = chosen_prompts(sections, tokens, tokenizer, context_length=context_length)
     documents = MeasuredDocuments(val, tokenizer, metadata.sources("val"))
     results = []
     with Progress("evaluate", manifest.epochs, "epoch") as progress:
         for epoch in range(1, manifest.epochs + 1):
             model = load_model(models / f"epoch-{epoch}", str(compute.device))
-            losses: dict[Split, np.ndarray] = {
-                split: _losses(model, ids, manifest, compute) for split, ids in texts.items()
-            }
+            train_losses, val_losses = (
+                token_losses(model, text, micro_batch=manifest.train.batch_size, compute=compute)
+                for text in texts
+            )
             answers = [answer(model, tokenizer, prompt, sections.evaluate) for prompt in prompts]
-            results.append(_result(epoch, losses, answers, val.bytes))
-            documents.add(losses["val"])
+            results.append(_result(epoch, train_losses, val_losses, val.bytes, answers))
+            documents.add(val_losses)
             progress.advance(1)
     questions = [prompt.question for prompt in prompts]
     return Evaluation(questions=questions, epochs=results), documents
 
 
 def _result(
-    epoch: int, losses: Mapping[Split, np.ndarray], answers: list[Answer], val_bytes: int
+    epoch: int, train: np.ndarray, val: np.ndarray, val_bytes: int, answers: list[Answer]
 ) -> EpochResult:
     """What was measured at an epoch.
 
     Args:
         epoch: its number.
-        losses: the loss of each target of the measured texts.
+        train: the loss of each target of the measured training text, in nats.
+        val: the same of the validation text.
+        val_bytes: UTF-8 bytes of that text.
         answers: the answers to the prompts.
-        val_bytes: UTF-8 bytes of the measured validation text.
     """
-    val_loss = float(losses["val"].mean(dtype=np.float64))
+    val_loss = float(val.mean(dtype=np.float64))
     return EpochResult(
         epoch=epoch,
-        train_loss=float(losses["train"].mean(dtype=np.float64)),
+        train_loss=float(train.mean(dtype=np.float64)),
         val_loss=val_loss,
         perplexity=perplexity(val_loss),
-        bits_per_byte=bits_per_byte(val_loss, tokens=len(losses["val"]), text_bytes=val_bytes),
+        bits_per_byte=bits_per_byte(val_loss, tokens=len(val), text_bytes=val_bytes),
         answers=answers,
     )
-
-
-def _losses(model: GPT, ids: np.ndarray, manifest: Manifest, compute: Compute) -> np.ndarray:
-    """The loss of each target of a text, in nats."""
-    sequences = WholeText(ids, context_length=manifest.model.context_length, device=compute.device)
-    return token_losses(model, sequences, micro_batch=manifest.train.batch_size, compute=compute)
 
 
 def answer(model: GPT, tokenizer: TextTokenizer, prompt: Prompt, params: EvaluateParams) -> Answer:
