@@ -85,7 +85,8 @@ class Run:
         ids = np.cumsum(draws.integers(1, 4, COUNT * config.context_length + 1)) % config.vocab_size
         tokens = torch.from_numpy(ids.astype(np.int32)).to(self.compute.device)
         self.sequences = Sequences(
-            tokens, context_length=config.context_length, device=self.compute.device
+            tokens.unfold(0, config.context_length + 1, config.context_length),
+            device=self.compute.device,
         )
 
     def step(

@@ -171,7 +171,9 @@ def vectorised(ids: np.ndarray, size: Size) -> Batch:
     """A batch by one index."""
     tokens = torch.from_numpy(ids.astype(np.int32))
     draws = np.random.default_rng(1)
-    sequences = Sequences(tokens, context_length=size.context_length, device=torch.device("cpu"))
+    sequences = Sequences(
+        tokens.unfold(0, size.context_length + 1, size.context_length), device=torch.device("cpu")
+    )
     return lambda: sequences.gather(draws.integers(sequences.count, size=size.batch))
 
 

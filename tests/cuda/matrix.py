@@ -227,7 +227,7 @@ def some_sequences(place: str) -> Sequences:
     tokens = torch.zeros(
         5 * CONTEXT + 1, dtype=torch.int32, device=CUDA if place == "device" else "cpu"
     )
-    return Sequences(tokens % VOCABULARY, context_length=CONTEXT, device=CUDA)
+    return Sequences((tokens % VOCABULARY).unfold(0, CONTEXT + 1, CONTEXT), device=CUDA)
 
 
 def check_devices(tensors: Any, kind: str) -> None:

@@ -21,7 +21,7 @@ CPU = torch.device("cpu")
 
 def sequences_of(count: int, *, left_over: int = 0) -> Sequences:
     tokens = torch.arange(count * 4 + 1 + left_over, dtype=torch.int32)
-    return Sequences(tokens, context_length=4, device=CPU)
+    return Sequences(tokens.unfold(0, 5, 4), device=CPU)
 
 
 @pytest.mark.parametrize("left_over", [0, 1, 3])
@@ -47,7 +47,7 @@ def test_int32_on_disk_becomes_int64_for_the_model():
 
 def test_cutting_into_sequences_copies_no_token():
     tokens = torch.arange(100, dtype=torch.int32)
-    sequences = Sequences(tokens, context_length=7, device=CPU)
+    sequences = Sequences(tokens.unfold(0, 8, 7), device=CPU)
     tokens[7:14] = 99
     assert sequences.gather(np.array([1]))[0].tolist() == [[99] * 7]
 
@@ -73,7 +73,7 @@ def test_copies_to_another_device_are_asynchronous(place: str):
     """The meta device stands for a GPU; a batch takes one asynchronous copy, wherever the tokens
     are."""
     sequences = Sequences(
-        torch.arange(53, device=place), context_length=4, device=torch.device("meta")
+        torch.arange(53, device=place).unfold(0, 5, 4), device=torch.device("meta")
     )
     with Copies() as copies:
         inputs_BT, targets_BT = sequences.gather(np.array([3, 0, 12]))
@@ -82,9 +82,10 @@ def test_copies_to_another_device_are_asynchronous(place: str):
     assert copies.synchronous == [False]
 
 
-@pytest.mark.parametrize(("tokens", "count"), [(5, 1), (8, 1), (9, 2)])
+@pytest.mark.parametrize(("tokens", "count"), [(5, 1), (8, 4), (9, 5)])
 def test_a_sequence_needs_a_target_for_its_last_token(tokens: int, count: int):
-    assert Sequences(torch.arange(tokens), context_length=4, device=CPU).count == count
+    ids = torch.arange(tokens)
+    assert sequences_anywhere(ids, context_length=4, device=CPU).count == count
 
 
 @pytest.mark.parametrize(
@@ -205,7 +206,7 @@ def test_tokens_in_another_form_than_asked_for_are_refused(compressed: Compresse
 
 
 def test_rows_that_fill_up_a_batch_have_no_targets():
-    sequences = Sequences(torch.arange(50), context_length=10, device=CPU)
+    sequences = Sequences(torch.arange(50).unfold(0, 11, 10), device=CPU)
     inputs_BT, targets_BT = sequences.gather(np.array([3, 1]), at_least=4)
     plain_inputs_BT, plain_targets_BT = sequences.gather(np.array([3, 1]))
     assert inputs_BT.shape == (4, 10)

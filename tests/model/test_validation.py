@@ -32,7 +32,7 @@ def five_sequences() -> Sequences:
     tokens = torch.randint(
         23, (5 * 12 + 1,), generator=torch.Generator().manual_seed(0), dtype=torch.int32
     )
-    return Sequences(tokens, context_length=12, device=CPU.device)
+    return Sequences(tokens.unfold(0, 13, 12), device=CPU.device)
 
 
 @pytest.mark.parametrize("micro_batch", [1, 2, 5])

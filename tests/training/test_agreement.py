@@ -57,7 +57,7 @@ def check(model: GPT, compiled: Any, precision: torch.dtype = torch.float32) -> 
     check_gradients(
         model,
         compiled,
-        Sequences(tokens, context_length=CONTEXT, device=CPU),
+        Sequences(tokens.unfold(0, CONTEXT + 1, CONTEXT), device=CPU),
         np.array([3, 1, 0]),
         micro_batch=MicroBatch(2),
         compute=Compute(CPU, precision),

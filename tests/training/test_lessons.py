@@ -38,7 +38,7 @@ def test_int32_tokens_reach_the_loss_as_int64(tokens: Path):
     """The loss crashed on targets of int32."""
     ids, _ = place_tokens(open_tokens(tokens, "train"), "mmap", CPU.device)
     assert isinstance(ids, torch.Tensor)
-    inputs_BT, targets_BT = Sequences(ids, context_length=8, device=CPU.device).gather(np.arange(3))
+    inputs_BT, targets_BT = Sequences(ids.unfold(0, 9, 8), device=CPU.device).gather(np.arange(3))
     assert ids.dtype == torch.int32
     assert (inputs_BT.dtype, targets_BT.dtype) == (torch.int64, torch.int64)
     assert build(model_config(), seed=0)(inputs_BT, targets_BT).isfinite()

@@ -197,7 +197,7 @@ def test_a_step_sees_no_more_than_the_text():
 
 def sequences_of(count: int, *, context: int = 4, left_over: int = 0) -> Sequences:
     tokens = torch.arange(count * context + 1 + left_over, dtype=torch.int32)
-    return Sequences(tokens, context_length=context, device=CPU)
+    return Sequences(tokens.unfold(0, context + 1, context), device=CPU)
 
 
 def chats(count: int, *, per_step: int, seed: int = 0) -> Workload:
@@ -248,7 +248,7 @@ def test_step_sees_the_same_in_any_order_of_asking():
 def test_each_epoch_cuts_the_text_elsewhere(tokens: int, context: int, per_step: int, seed: int):
     work = text_workload(tokens=tokens, context_length=context, per_step=per_step, seed=seed)
     assert sorted(sequences_in(work, 0)) == [context * number for number in range(work.sequences)]
-    everywhere = Sequences(torch.arange(tokens), context_length=context, device=CPU, every=1)
+    everywhere = Sequences(torch.arange(tokens).unfold(0, context + 1, 1), device=CPU)
     for epoch in range(1, 6):
         starts = sorted(sequences_in(work, epoch))
         inputs, targets = everywhere.gather(np.array(starts))

@@ -121,7 +121,7 @@ Did you mean to change what a step computes? If not, this is a bug. If so:
 def some_sequences() -> Sequences:
     steps = np.random.default_rng(0).choice([1, 1, 4], size=5 * CONTEXT + 1)
     tokens = torch.from_numpy((np.cumsum(steps) % VOCABULARY).astype(np.int32))
-    return Sequences(tokens, context_length=CONTEXT, device=CPU.device)
+    return Sequences(tokens.unfold(0, CONTEXT + 1, CONTEXT), device=CPU.device)
 
 
 def some_steps(

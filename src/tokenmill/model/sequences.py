@@ -48,24 +48,11 @@ class Sequences:
     heaviest: int = 1
     """The weight of a sequence in a mean if all its targets count."""
 
-    def __init__(
-        self,
-        tokens: Tensor,
-        *,
-        context_length: int,
-        device: torch.device,
-        every: int | None = None,
-    ):
-        """Cut `tokens` (1-D integers, on any device, at least `context_length` + 1 of them) into
-        sequences whose batches are returned on `device`.
-
-        A sequence begins at each `every`th token. None stands for `context_length`, so that each
-        begins with the last target of the one before. With 1 the number of a sequence is that of
-        its first token. The last tokens are left out if they do not fill a sequence of
-        `context_length` and one target.
-        """
-        self._rows_N = tokens.unfold(0, context_length + 1, every or context_length)
-        self.count = len(self._rows_N)
+    def __init__(self, rows_NW: Tensor, *, device: torch.device):
+        """Take sequences as rows of integers, on any device, which may overlap in memory; their
+        batches are returned on `device`."""
+        self._rows_N = rows_NW
+        self.count = len(rows_NW)
         self._device = device
 
     def weight(self, index_B: Index) -> int:
@@ -101,7 +88,7 @@ class CompressedSequences(Sequences):
     """The sequences that begin at each of the tokens in a compressed file."""
 
     def __init__(self, tokens: CompressedTokens, *, context_length: int, device: torch.device):
-        """Cut them out of `tokens`, at least `context_length` + 1; see `Sequences`."""
+        """Cut them out of `tokens`, at least `context_length` + 1."""
         self.count = len(tokens) - context_length
         self._tokens = tokens
         self._width = context_length + 1
@@ -119,36 +106,9 @@ def sequences_anywhere(
     Args:
         tokens: as `place_tokens` gives them.
     """
-    cut = {"context_length": context_length, "device": device}
     if isinstance(tokens, CompressedTokens):
-        return CompressedSequences(tokens, **cut)
-    return Sequences(tokens, every=1, **cut)
-
-
-class WholeText(Sequences):
-    """A text as sequences of which the last may be short: every token but the first is a target.
-
-    A mean loss is the mean over all targets, so with the bytes of the text it gives its bits per
-    byte.
-    """
-
-    def __init__(self, ids: np.ndarray, *, context_length: int, device: torch.device):
-        """Take the text `ids`, (tokens,) int32, of at least two tokens."""
-        self._short_by = -(len(ids) - 1) % context_length
-        padded = np.pad(ids, (0, self._short_by), constant_values=IGNORED)
-        tokens = torch.from_numpy(padded).to(device)
-        super().__init__(tokens, context_length=context_length, device=device)
-        self.heaviest = context_length
-
-    def weight(self, index_B: Index) -> int:
-        """The number of targets."""
-        last = self._short_by * int((torch.as_tensor(index_B) == self.count - 1).sum())
-        return len(index_B) * self.heaviest - last
-
-    def _layers(self, rows_B: Tensor) -> tuple[Tensor, ...]:
-        """Behind the end of the text inputs are 0 and targets `IGNORED`."""
-        inputs_BT, targets_BT = super()._layers(rows_B)
-        return inputs_BT.clamp(min=0), targets_BT
+        return CompressedSequences(tokens, context_length=context_length, device=device)
+    return Sequences(tokens.unfold(0, context_length + 1, 1), device=device)
 
 
 class PackedTexts(Sequences):
@@ -160,19 +120,34 @@ class PackedTexts(Sequences):
 
     def __init__(self, layers_NLT: np.ndarray, *, device: torch.device):
         """Take the sequences of `layers_NLT` (int32): inputs, targets of which at least one counts,
-        and starts."""
-        self.count, _, self.heaviest = layers_NLT.shape
+        and starts, if there are several texts in one."""
+        super().__init__(torch.from_numpy(layers_NLT), device=device)
+        self.heaviest = layers_NLT.shape[2]
         self._counts_N = (layers_NLT[:, 1] != IGNORED).sum(1)
-        self._rows_N = torch.from_numpy(layers_NLT)
-        self._device = device
 
     def weight(self, index_B: Index) -> int:
         """The number of targets that count."""
         return int(self._counts_N[index_B].sum())
 
     def _layers(self, rows_B: Tensor) -> tuple[Tensor, ...]:
-        """Inputs, targets and starts."""
         return rows_B.long().unbind(1)
+
+
+class WholeText(PackedTexts):
+    """A text as sequences of which the last may be short: every token but the first is a target.
+
+    So a mean loss with the bytes of the text gives its bits per byte.
+    """
+
+    def __init__(self, ids: np.ndarray, *, context_length: int, device: torch.device):
+        """Take the text `ids`, (tokens,) int32, of at least two tokens. Behind its end inputs are 0
+        and targets `IGNORED`."""
+        short_by = -(len(ids) - 1) % context_length
+        padded = np.pad(ids, (0, short_by), constant_values=IGNORED)
+        inputs_NT, targets_NT = (
+            row.reshape(-1, context_length) for row in (padded[:-1].clip(min=0), padded[1:])
+        )
+        super().__init__(np.stack([inputs_NT, targets_NT], axis=1), device=device)
 
 
 def loss_on(
