@@ -61,7 +61,7 @@ def test_script_attention_equals_the_models(flash: bool):
     assert isinstance(ours, Block)
     assert isinstance(ours.attention, Attention)
     torch.testing.assert_close(
-        ScriptAttention(ours.attention, 16, flash=flash)(x_BTD), ours.attention(x_BTD)
+        ScriptAttention(ours.attention, 16, flash=flash)(x_BTD), ours.attention(x_BTD, None, None)
     )
 
 

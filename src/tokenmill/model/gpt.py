@@ -200,7 +200,7 @@ class GPT(nn.Module, ABC):
         cap = self.logit_cap
         return logits_BTV if cap is None else ops.softcap(logits_BTV.float(), cap)
 
-    def enter(self, x_BTD: Tensor, start: int) -> tuple[Tensor, ...]:  # noqa: ARG002
+    def enter(self, x_BTD: Tensor, start: int) -> tuple[Any, ...]:  # noqa: ARG002
         """What the first block gets of the embeddings of tokens whose first position is `start`,
         and what each block gets beside it."""
         return (x_BTD,)

@@ -98,9 +98,7 @@ class Attention(nn.Module):
         self.qkv = nn.Linear(config.n_embd, 3 * config.n_embd)
         self.out = nn.Linear(config.n_embd, config.n_embd)
 
-    def forward(
-        self, x_BTD: Tensor, cache: LayerCache | None = None, mask: Tensor | None = None
-    ) -> Tensor:
+    def forward(self, x_BTD: Tensor, cache: LayerCache | None, mask: Tensor | None) -> Tensor:
         """(B, T, D) -> (B, T, D)."""
         q, k, v = (
             h.unflatten(-1, (self.n_head, -1)).transpose(1, 2)
@@ -124,9 +122,7 @@ class Block(nn.Module):
         self.down = nn.Linear(4 * config.n_embd, config.n_embd)
         self.drop = ops.Dropout(config.dropout)
 
-    def forward(
-        self, x_BTD: Tensor, cache: LayerCache | None = None, mask: Tensor | None = None
-    ) -> Tensor:
+    def forward(self, x_BTD: Tensor, cache: LayerCache | None, mask: Tensor | None) -> Tensor:
         """(B, T, D) -> (B, T, D)."""
         shape = x_BTD.shape
         x = rows(x_BTD)

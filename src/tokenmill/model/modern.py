@@ -29,6 +29,9 @@ from tokenmill.model.ops import (
 LOGIT_CAP = 15.0
 ROPE_BASE = 10_000.0
 
+Rotation = tuple[Tensor, Tensor]
+"""Cosine and sine of each position and feature, (T, K) each; see `apply_rotary`."""
+
 
 def rotary_angles(context_length: int, head_dim: int) -> tuple[Tensor, Tensor]:
     """Cosines and sines of the rotations, (context_length, K / 2) each."""
@@ -50,12 +53,7 @@ class Attention(nn.Module):
         )
 
     def forward(
-        self,
-        x_BTD: Tensor,
-        cos_TK: Tensor,
-        sin_TK: Tensor,
-        cache: LayerCache | None = None,
-        mask: Tensor | None = None,
+        self, x_BTD: Tensor, rotation: Rotation, cache: LayerCache | None, mask: Tensor | None
     ) -> Tensor:
         """(B, T, D) -> (B, T, D)."""
         maps = (self.q, self.k, self.v)
@@ -70,6 +68,7 @@ class Attention(nn.Module):
             .transpose(1, 2)
             .tensor_split((2 * self.n_head,), 1)
         )
+        cos_TK, sin_TK = rotation
         # Flash attention's result lies in memory as its queries do, and so it needs no copy
         if ops.for_gpu(qk):
             qk = apply_rotary(
@@ -96,15 +95,10 @@ class Block(nn.Module):
         self.drop = ops.Dropout(config.dropout)
 
     def forward(
-        self,
-        x_BTD: Tensor,
-        cos_TK: Tensor,
-        sin_TK: Tensor,
-        cache: LayerCache | None = None,
-        mask: Tensor | None = None,
+        self, x_BTD: Tensor, rotation: Rotation, cache: LayerCache | None, mask: Tensor | None
     ) -> Tensor:
         """(B, T, D) -> (B, T, D)."""
-        x_BTD = x_BTD + self.drop(self.attention(rms_norm(x_BTD), cos_TK, sin_TK, cache, mask))
+        x_BTD = x_BTD + self.drop(self.attention(rms_norm(x_BTD), rotation, cache, mask))
         return x_BTD + self.drop(self.down(relu_squared(self.up(rms_norm(x_BTD)))))
 
 
@@ -163,12 +157,12 @@ class NanoChat(GPT):
             else:
                 nn.init.uniform_(parameter, -bound, bound)
 
-    def enter(self, x_BTD: Tensor, start: int) -> tuple[Tensor, ...]:
+    def enter(self, x_BTD: Tensor, start: int) -> tuple[Tensor, Rotation]:
         """The normed embeddings, and the rotations of their positions, which attention makes; see
         `GPT.enter`."""
         cos, sin = (angle[start : start + x_BTD.shape[1]] for angle in (self.cos, self.sin))
-        rotations = torch.cat((cos, cos), dim=-1), torch.cat((sin, -sin), dim=-1)
-        return self.drop(rms_norm(x_BTD)), *rotations
+        rotation = torch.cat((cos, cos), dim=-1), torch.cat((sin, -sin), dim=-1)
+        return self.drop(rms_norm(x_BTD)), rotation
 
     @staticmethod
     def hf_config(config: ModelConfig) -> dict[str, Any]:
