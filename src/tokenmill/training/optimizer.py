@@ -167,11 +167,8 @@ class Optimizer:
         )
         self._halted = torch.zeros((), dtype=torch.bool, device=compute.device)
         # Compiled code and recorded steps keep numbers constant
-        in_tensors = {
-            "lr": repeats or compiler is not None,
-            "momentum": repeats or compiler is not None,
-            "average": repeats and train.averages,
-        }
+        changing = repeats or compiler is not None
+        in_tensors = {"lr": changing, "momentum": changing, "average": repeats and train.averages}
         self._rates: dict[str, float | Tensor] = {
             name: torch.zeros((), device=compute.device) if is_tensor else 0.0
             for name, is_tensor in in_tensors.items()
