@@ -813,6 +813,13 @@ def test_a_refusal_names_the_command_that_takes_its_value_back(committed: Path) 
         check_all(committed)
 
 
+@pytest.mark.parametrize("added", ["data.mixture={chats: 2, web: 0.5}", "+model.layers=3"])
+def test_what_was_not_there_before_is_taken_back(committed: Path, added: str) -> None:
+    apply_overrides(committed, [added])
+    name = added.removeprefix("+").partition("=")[0]
+    assert commands(way_back([name], committed)) == [f"git checkout {committed}"]
+
+
 @pytest.mark.parametrize(
     "edit", [["train.seed=7"], ["finetune.data=null", "train.seed=7", "clean.mask=[email]"]]
 )
@@ -860,7 +867,7 @@ def test_a_comment_of_the_user_stays_too(committed: Path) -> None:
 
 def test_no_way_back_to_the_same_value_or_to_nothing(committed: Path, write: Write) -> None:
     assert way_back(["model.n_layer"], committed) == ""
-    apply_overrides(committed, ["+model.layers=3"])
+    apply_overrides(committed, ["+model.layers=3", "train.seed=7"])
     assert way_back(["model.layers"], committed) == ""
     shutil.rmtree(committed.parent / ".git")
     assert way_back(["model.n_layer"], write(model__n_layer="twelve")) == ""

@@ -133,11 +133,13 @@ def way_back(refused: Sequence[str], path: Path) -> str:
         return ""
     changed = [name for name in now | then if repr(now.get(name)) != repr(then.get(name))]
     tried = [name for name in in_sections(now | then, refused) if name in changed]
-    if not tried or not now.keys() >= set(tried) <= then.keys():
-        return ""
     is_alone = len(changed) == len(tried) == _changed_lines(path)
-    settings = [override(name, then[name]) for name in tried]
-    command = f"git checkout {path}" if is_alone else f"dvc exp run {' '.join(settings)}"
+    # DVC can set a value that was there before, and neither add nor remove one
+    if not tried or not (is_alone or now.keys() >= set(tried) <= then.keys()):
+        return ""
+    command = f"git checkout {path}"
+    if not is_alone:
+        command = " ".join(["dvc exp run", *(override(name, then[name]) for name in tried)])
     kept = "" if is_alone else " and keeps your other changes"
     stays, them = ("stays", "it") if len(tried) == 1 else ("stay", "them")
     return (

@@ -99,16 +99,36 @@ def test_stale_reference_fails_the_check(
     assert (
         str(missing.value)
         == str(stale.value)
-        == f"error: {file} is out of date; run `make format`."
+        == f"error: {file} is not the reference of this params.yaml; `tokenmill params --write "
+        f"{file}` writes it."
     )
     file.write_bytes(b"\xff")
-    with pytest.raises(SystemExit, match="out of date"):
+    with pytest.raises(SystemExit, match="not the reference"):
         main(["params", "--check", str(file)])
     capsys.readouterr()
     main(["params", "model.n_layer"])
     assert "1, ≤ 4096" in capsys.readouterr().out
     main(["params"])
     assert capsys.readouterr().out == text
+
+
+@pytest.mark.parametrize(
+    ("typed", "problem"),
+    [
+        ("fit --minutes x", "--minutes: 'x' is no number"),
+        ("fit --minutes 0", "--minutes: 0 must be above 0 and at most 1e+15"),
+        ("plan --tokens many", "--tokens: 'many' is no number"),
+        ("generate --epoch x", "--epoch: 'x' is no whole number"),
+        ("profile --steps 1.5", "--steps: '1.5' is no whole number"),
+    ],
+)
+def test_a_wrong_number_is_refused_in_words(
+    typed: str, problem: str, capsys: pytest.CaptureFixture[str]
+):
+    with pytest.raises(SystemExit) as error:
+        main(typed.split())
+    assert error.value.code == 2
+    assert capsys.readouterr().err.startswith(f"error: argument {problem}; ")
 
 
 @pytest.mark.parametrize(

@@ -166,6 +166,16 @@ def test_advice_follows_from_epochs_text_and_prompts(tmp_path: Path):
     assert shlex.split(asking) == ["tokenmill", "generate", "--text", "O Romeo, my"]
 
 
+def test_no_layers_are_added_to_a_model_to_start_from(tmp_path: Path):
+    root = changed(tmp_path, model__start_from="models/start/gpt2")
+    git.execute(root, "init", "--quiet")
+    experiments = [each for each in typed(root, evaluated(1)) if each.startswith("dvc exp run")]
+    assert experiments == [
+        "dvc exp run -S train.batch_size=16",
+        "dvc exp run -S train.epochs=3",
+    ]
+
+
 @pytest.mark.slow
 def test_from_trained_to_committed_to_changed(finished: Project, monkeypatch: pytest.MonkeyPatch):
     trained = status(finished.root)

@@ -133,7 +133,8 @@ def propose(
     if price:
         time += f", {money(price * proposal.seconds / 3600, params.runtime.cost.currency)}"
     tokens = f"{proposal.text.train_tokens:,} tokens to train on"
-    text = f"{si(corpus.documents, space='')} documents, {tokens}: {params.data.raw}"
+    noun = "document" if corpus.documents == 1 else "documents"
+    text = f"{si(corpus.documents, space='')} {noun}, {tokens}: {params.data.raw}"
     print_columns(
         [
             ("text", size(corpus.text_bytes), text),

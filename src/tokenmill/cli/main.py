@@ -132,12 +132,20 @@ class Parser(argparse.ArgumentParser):
         return dict(next(found, {}))
 
     def _get_value(self, action: argparse.Action, arg_string: str) -> Any:
-        """Refuse a text or a name that is not UTF-8; the path of a file may be any bytes.
+        """Refuse a word where a number belongs, and a text or a name that is not UTF-8; the path of
+        a file may be any bytes.
 
         Raises:
+            argparse.ArgumentError: the argument is no number, or none that is allowed.
             UserError: the argument is not UTF-8.
         """
-        value = super()._get_value(action, arg_string)
+        try:
+            value = super()._get_value(action, arg_string)
+        except argparse.ArgumentError as error:
+            if not isinstance(error.__context__, ValueError):
+                raise
+            kind = "whole number" if action.type in (int, count) else "number"
+            raise argparse.ArgumentError(action, f"{arg_string!r} is no {kind}") from None
         # The parser of a command looks at what follows the command
         if isinstance(value, str) and action.dest != "command":
             try:
@@ -177,7 +185,7 @@ def positive(text: str) -> float:
     """Parse a number greater than 0."""
     value = float(text)
     if not 1 / MOST <= value <= MOST:
-        raise argparse.ArgumentTypeError(f"{text} must be between {1 / MOST:g} and {MOST:g}")
+        raise argparse.ArgumentTypeError(f"{text} must be above 0 and at most {MOST:g}")
     return value
 
 

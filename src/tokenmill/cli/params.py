@@ -55,7 +55,10 @@ def run(options: argparse.Namespace) -> None:
     if options.check:
         file = options.check
         if not file.exists() or file.read_text(encoding="utf-8", errors="replace") != text:
-            raise UserError(f"{options.check} is out of date; run `make format`.")
+            raise UserError(
+                f"{file} is not the reference of this params.yaml; `tokenmill params --write "
+                f"{file}` writes it."
+            )
     elif options.write:
         write_text(options.write, text)
     else:

@@ -43,7 +43,7 @@ def after_training(evaluation: Evaluation, *, root: Path) -> Commands:
         *_asking_finetuned(root),
         _asking(evaluation),
         ("tokenmill demo", "the same in the browser"),
-        *_training_on(root, params.model.n_layer, epochs=evaluation.epochs[-1].epoch),
+        *_training_on(root, params, epochs=evaluation.epochs[-1].epoch),
         ("tokenmill compare", "experiments and epochs side by side"),
     ]
     if Path(params.data.raw) == paths.SAMPLE:
@@ -51,16 +51,16 @@ def after_training(evaluation: Evaluation, *, root: Path) -> Commands:
     return commands
 
 
-def _training_on(root: Path, layers: int, *, epochs: int) -> Commands:
+def _training_on(root: Path, params: AllParams, *, epochs: int) -> Commands:
     """How to train another model and to train this one further, and how its epochs compare."""
     onwards = "continue training from here, not from scratch"
     if not _has_git(root):
         return [("dvc repro", f"{onwards}: first set train.epochs to {epochs + 2} in params.yaml")]
+    other = f"model.n_layer={params.model.n_layer + 2}"
+    if params.model.start:  # it has the layers of the model from which training starts
+        other = f"train.batch_size={2 * params.train.batch_size}"
     commands = [
-        (
-            f"dvc exp run -S model.n_layer={layers + 2}",
-            "an experiment; `tokenmill runs` lists them all",
-        ),
+        (f"dvc exp run -S {other}", "an experiment; `tokenmill runs` lists them all"),
         (f"dvc exp run -S train.epochs={epochs + 2}", onwards),
     ]
     if epochs > 1 and is_of_workspace(root, 1) and is_of_workspace(root, epochs):
