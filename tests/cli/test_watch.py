@@ -4,7 +4,9 @@ import io
 import itertools
 import json
 import re
+import subprocess
 import sys
+import textwrap
 from pathlib import Path
 
 import pytest
@@ -141,6 +143,27 @@ def test_an_end_during_the_answers_is_told(
     )
     main(["watch", "--once"])
     assert "is finished" in capsys.readouterr().out
+
+
+def test_ctrl_c_during_the_answers_ends_it_quietly(project: Path):
+    """Python cannot stop the thread, and PyTorch aborts the process if Python ends under it."""
+    begin(project)
+    asking = """
+        import os, signal, torch
+        from tokenmill.cli import main, watch
+
+        def answers(*_):
+            os.kill(os.getpid(), signal.SIGINT)
+            while True:
+                torch.ones(64, 64) @ torch.ones(64, 64)
+
+        watch.newest_answers = answers
+        main.main(["watch", "--once"])
+    """
+    command = [sys.executable, "-c", textwrap.dedent(asking)]
+    done = subprocess.run(command, check=False, capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "step 18 of 20" in done.stdout
 
 
 def test_without_a_training_it_says_what_to_type(project: Path, monkeypatch: pytest.MonkeyPatch):

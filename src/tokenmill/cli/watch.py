@@ -5,6 +5,8 @@ import argparse
 import contextlib
 import itertools
 import math
+import os
+import sys
 import textwrap
 import threading
 import time
@@ -95,6 +97,7 @@ def run(options: argparse.Namespace) -> None:
     if options.open:
         watched.write_page(reloads=False)
     screen.print(watched.frame(screen.width, 100))
+    watched.answers.leave()
 
 
 def found(name: str | None, screen: Console, *, once: bool) -> "Watched":
@@ -165,6 +168,13 @@ class Answers:
             self._thread.start()
         if wait and self._thread:
             self._thread.join()
+
+    def leave(self) -> None:
+        """End the process if the thread is still busy: Python cannot stop it, and PyTorch aborts if
+        Python ends under it."""
+        if self._thread and self._thread.is_alive():
+            sys.stdout.flush()
+            os._exit(0)
 
     def _ask(self, now: "UnderWay", step: int, folder: Path) -> None:
         try:
