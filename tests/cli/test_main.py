@@ -115,20 +115,21 @@ def test_stale_reference_fails_the_check(
 @pytest.mark.parametrize(
     ("typed", "problem"),
     [
-        ("fit --minutes x", "--minutes: 'x' is no number"),
-        ("fit --minutes 0", "--minutes: 0 must be above 0 and at most 1e+15"),
-        ("plan --tokens many", "--tokens: 'many' is no number"),
-        ("generate --epoch x", "--epoch: 'x' is no whole number"),
-        ("profile --steps 1.5", "--steps: '1.5' is no whole number"),
+        ("publish --weights int4", "int4 is not a value of --weights"),
+        ("fit --minutes x", "argument --minutes: 'x' is no number"),
+        ("fit --minutes 0", "argument --minutes: 0 must be above 0 and at most 1e+15"),
+        ("plan --tokens many", "argument --tokens: 'many' is no number"),
+        ("generate --epoch x", "argument --epoch: 'x' is no whole number"),
+        ("profile --steps 1.5", "argument --steps: '1.5' is no whole number"),
     ],
 )
-def test_a_wrong_number_is_refused_in_words(
+def test_a_wrong_value_is_refused_in_words(
     typed: str, problem: str, capsys: pytest.CaptureFixture[str]
 ):
     with pytest.raises(SystemExit) as error:
         main(typed.split())
     assert error.value.code == 2
-    assert capsys.readouterr().err.startswith(f"error: argument {problem}; ")
+    assert capsys.readouterr().err.startswith(f"error: {problem}; ")
 
 
 @pytest.mark.parametrize(

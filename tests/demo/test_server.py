@@ -213,6 +213,11 @@ def test_taken_port_is_an_error():
             server.bound("127.0.0.1", port)
 
 
+def test_an_address_of_another_machine_needs_another_host():
+    with pytest.raises(UserError, match=r"--host 192\.0\.2\.1 .*give a --host of this machine"):
+        server.bound("192.0.2.1", 0)
+
+
 @pytest.mark.parametrize("host", ["no such host", "a..b", "a" * 70])
 def test_wrong_address_is_an_error(host: str):
     with pytest.raises(UserError, match=f"--host {host}"):

@@ -162,7 +162,9 @@ class Parser(argparse.ArgumentParser):
         if action.choices is None or value in action.choices:
             return
         choices = [str(choice) for choice in action.choices]
-        what = "command" if action.dest == "command" else str(action.metavar or action.dest).lower()
+        what = str(action.metavar or action.dest).lower()
+        if action.option_strings and not action.metavar:
+            what = f"value of {action.option_strings[0]}"
         hint = did_you_mean(str(value), choices) or f"there are {', '.join(choices)}"
         raise argparse.ArgumentError(None, f"{value} is not a {what}; {hint}")
 

@@ -5,6 +5,7 @@ a request names a file: those that the page knows are looked up in a table.
 """
 
 import contextlib
+import errno
 import ipaddress
 import os
 import socket
@@ -230,9 +231,11 @@ def bound(host: str, port: int) -> socket.socket:
         return socket.create_server(address, family=family, dualstack_ipv6=both)
     except OSError as error:
         why = os.strerror(error.errno) if error.errno else error
+        way_out = "another --port, or 0 for any free one"
+        if error.errno == errno.EADDRNOTAVAIL:
+            way_out = "a --host of this machine, such as 127.0.0.1, or 0.0.0.0 for all of them"
         raise UserError(
-            f"--host {host} --port {port} cannot be used ({why}); give another --port, or 0 for "
-            "any free one."
+            f"--host {host} --port {port} cannot be used ({why}); give {way_out}."
         ) from None
 
 
