@@ -597,6 +597,13 @@ def test_the_command_says_what_did_not_fit(
     assert read_yaml(project / PARAMS_FILE)["model"]["n_embd"] == LADDER[0][1]
 
 
+def test_one_document_is_said_as_one(project: Path, capsys: pytest.CaptureFixture[str]):
+    whole = "\n".join(path.read_text() for path in sorted((project / "text").iterdir()))
+    (project / "one.txt").write_text(whole)
+    main(["fit", "one.txt", "--minutes", "1", "--hardware", "T4"])
+    assert " 1 document, " in capsys.readouterr().out
+
+
 @pytest.mark.slow
 def test_this_machine_is_timed(
     project: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
