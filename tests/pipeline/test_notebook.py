@@ -86,7 +86,7 @@ def test_a_second_session_goes_on_where_the_first_was_killed(
     shutil.rmtree(tmp_path / "session")
     epochs = int(max(mirrored_steps(drive)) // per_epoch + 2)
     second = session(finished, tmp_path, epochs=epochs, env=finished.forking_env)
-    said = second.communicate(timeout=120)[0]
+    said = second.communicate()[0]
     assert second.returncode == 0, said
     assert "fetching the checkpoint of step" in said
     assert "starting from scratch" not in said
