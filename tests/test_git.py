@@ -84,9 +84,9 @@ def test_only_commits_that_are_here_exist(repository: Path) -> None:
 
 def test_content_is_read_from_a_revision(repository: Path) -> None:
     (repository / "a.txt").write_text("changed")
-    assert git.content(repository, "HEAD", Path("a.txt")) == "größe\n"
-    assert git.content(repository, "v1", Path("empty")) == ""
-    assert git.content(repository, "HEAD", Path("b.txt")) is None
+    assert git.content(repository, "HEAD", Path("a.txt")) == "größe\n".encode()
+    assert git.content(repository, "v1", Path("empty")) == b""
+    assert git.content(repository, "HEAD", Path("b.txt")) == b"", "there is none"
 
 
 def test_a_lock_that_a_killed_git_left_is_named_with_the_way_out(repository: Path) -> None:

@@ -6,6 +6,7 @@ that stops after any stage, leaves the results of later stages as they were.
 
 import hashlib
 import os
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
@@ -19,6 +20,12 @@ from tokenmill.core.params import PARAMS_FILE, PathText, dotted, parse_yaml
 from tokenmill.formats.records import checked, read_record
 
 LOCK = Path("dvc.lock")
+
+OBJECT = re.compile(r"[0-9a-f]{32}(\.dir)?")
+"""Matches the name of an object in DVC's cache: the MD5 of its content."""
+
+FOLDER = ".dir"
+"""What ends the name of an object that lists the files of a folder, each with its MD5."""
 
 TO_THE_TEXT = (
     ("train", paths.TOKENS, "unpack"),
@@ -68,7 +75,8 @@ class Lock(BaseModel):
         """Read the file in the workspace of `root` or at a revision. Without it nothing is
         recorded."""
         data = _content(root, LOCK, rev)
-        return cls.parse(data, root / LOCK) if data else cls()
+        source = f"{root / LOCK} of {rev}" if rev else root / LOCK
+        return cls.parse(data, source) if data else cls()
 
     @classmethod
     def parse(cls, data: bytes, source: object) -> "Lock":
@@ -152,7 +160,7 @@ def _md5_of(entries: Sequence[Entry], path: Path) -> str | None:
 def _content(root: Path, file: Path, rev: str | None) -> bytes:
     """A file in the workspace or at a revision; empty where there is none."""
     if rev is not None:
-        return (git.content(root, rev, file) or "").encode()
+        return git.content(root, rev, file)
     return read_bytes(root / file) if (root / file).exists() else b""
 
 

@@ -202,6 +202,7 @@ def folder(root: Path) -> str:
     return (ask(root, "rev-parse", "--show-prefix") or "").removesuffix("\n")
 
 
-def content(root: Path, rev: str, file: Path) -> str | None:
-    """The text of a file that git tracks at a revision; None if git has no such file."""
-    return ask(root, "show", f"{rev}:./{file.as_posix()}")
+def content(root: Path, rev: str, file: Path) -> bytes:
+    """A file that git tracks at a revision; empty if git has no such file."""
+    done = _run(root, ("show", f"{rev}:./{file.as_posix()}"))
+    return b"" if done.returncode else done.stdout

@@ -124,11 +124,11 @@ def way_back(refused: Sequence[str], path: Path) -> str:
         path: params.yaml.
     """
     committed = git.content(path.parent, "HEAD", Path(path.name))
-    if committed is None or ".dvc" in path.resolve().parts:
+    if not committed or ".dvc" in path.resolve().parts:
         return ""
     try:
         now = dict(dotted(read_yaml(path)))
-        then = dict(dotted(parse_yaml(committed.encode(), path)))
+        then = dict(dotted(parse_yaml(committed, path)))
     except UserError:
         return ""
     changed = [name for name in now | then if repr(now.get(name)) != repr(then.get(name))]

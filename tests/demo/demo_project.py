@@ -2,7 +2,6 @@
 further folders."""
 
 import shutil
-from collections.abc import Sequence
 from pathlib import Path
 
 import torch
@@ -11,10 +10,10 @@ from tests.evaluation.trained import make_tokenizer_file
 from tests.imports import ROOT
 from tests.model.small import small_config
 from tests.pipeline.project import Project, change_params
-from tests.runs.finished import write_manifest
+from tests.runs.finished import PIPELINE, write_manifest
 from tests.tokens.clean_text import write_clean
 from tests.tokens.packing import index_here
-from tokenmill.core.files import write_json
+from tokenmill.core.files import write_json, write_text
 from tokenmill.core.paths import MODEL, TOKENIZER, TOKENS, TRAIN_METRICS
 from tokenmill.formats.tokenizer import read_tokenizer
 from tokenmill.model.config import ModelConfig
@@ -134,11 +133,12 @@ def index_training_text(root: Path) -> None:
 def keep_with_dvc(root: Path) -> None:
     """Make it a git and DVC repository, and save another run of three epochs as an experiment."""
     project = Project.new(root)
-    tracked: Sequence[str] = (MODEL.as_posix(), TOKENIZER.parent.as_posix())
-    project.run("dvc", "add", "-q", *tracked)
+    write_text(root / "dvc.yaml", PIPELINE)
+    write_text(root / ".gitignore", "/data/tokenizer\n/models\n")
+    project.run("dvc", "commit", "-f", "-q")
     project.commit()
     write_run(root, epochs=3, seed=11)
-    project.run("dvc", "add", "-q", *tracked)
+    project.run("dvc", "commit", "-f", "-q")
     project.run("dvc", "exp", "save", "-n", EXPERIMENT)
     project.run("git", "reset", "-q", "--hard")
     project.run("dvc", "checkout", "-q", "--force")

@@ -111,7 +111,7 @@ def test_model_out_of_reach_is_a_user_error(project: Project):
     shutil.rmtree(project.root / ".dvc/cache")
     with pytest.raises(
         UserError,
-        match=r"HEAD~1 \(\w{7}\) .*in DVC's cache nor in a remote .*`dvc push` where",
+        match=r"HEAD~1 \(\w{7}\) .*in DVC's cache nor in a remote.*`dvc push` where",
     ):
         find_model(project.root, rev="HEAD~1")
 

@@ -114,7 +114,7 @@ class Models:
 def _known(root: Path, commit: str) -> tuple[int, str]:
     """The number of epochs that an experiment's commit has, and in words its loss and its
     parameters that differ from those of its baseline."""
-    measured = _measured((git.content(root, commit, paths.TRAIN_METRICS) or "").encode())
+    measured = _measured(git.content(root, commit, paths.TRAIN_METRICS))
     before, after = (
         _settings(git.content(root, rev, PARAMS_FILE)) for rev in (f"{commit}^", commit)
     )
@@ -136,8 +136,8 @@ def _loss(measured: TrainMetrics | None) -> str:
     return "" if loss is None else f"loss {loss:.4f}"
 
 
-def _settings(params: str | None) -> dict[str, str]:
+def _settings(params: bytes) -> dict[str, str]:
     try:
-        return settings(parse_yaml((params or "{}").encode(), PARAMS_FILE))
+        return settings(parse_yaml(params, PARAMS_FILE))
     except UserError:
         return {}

@@ -12,7 +12,6 @@ it differs from what is recorded, the user may have edited it. They choose.
 
 import hashlib
 import os
-import re
 import sqlite3
 import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
@@ -32,7 +31,7 @@ from tokenmill.core.files import open_regular
 from tokenmill.doctor.dvc import REMOTE_TIMEOUT, with_timeout
 from tokenmill.doctor.environment import check_running
 from tokenmill.doctor.finding import Finding, Project, ok, problem, warning
-from tokenmill.dvc_lock import listed
+from tokenmill.dvc_lock import FOLDER, OBJECT, listed
 from tokenmill.executor import ThreadExecutor
 from tokenmill.progress import Progress
 from tokenmill.words.units import size
@@ -42,13 +41,6 @@ BLOCK = 1 << 20
 
 THREADS = min(8, os.cpu_count() or 1)
 """Files that are read at the same time."""
-
-FOLDER = ".dir"
-"""What ends the name of an object that lists the files of a folder, each with its MD5."""
-
-OBJECT = re.compile(r"[0-9a-f]{32}(\.dir)?")
-"""Matches the name of an object in DVC's cache: the MD5 of its content."""
-
 
 Digests = Mapping[Path, str | None]
 """The MD5 of files; None for what is missing."""

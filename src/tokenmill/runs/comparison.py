@@ -342,16 +342,14 @@ def _read_run(root: Path, rev: str) -> ComparedRun:
         return ComparedRun.read(rev, root)
     with contextlib.closing(Revision(root, rev)) as revision, temporary_folder() as folder:
         lacks = [file for file in FILES if not revision.has(file)]
-        if not lacks:
-            revision.copy(LOCK, folder / LOCK)
-        lock = Lock.read(folder)
+        lock = revision.lock
         if lacks or not (lock.is_evaluated and lock.is_of_text):
             what = lacks[0] if lacks else f"{paths.EVALUATION} of its text and model"
             raise UserError(
                 f"{revision.label} has no {what}: the pipeline had not run to its "
                 f"end there; {revision.again} would."
             )
-        if phrase := falsely_recorded(revision.manifest(lock), lock):
+        if phrase := falsely_recorded(revision.manifest, lock):
             raise UserError(
                 f"{revision.label}: {phrase}; `{revision.take} && {TRAIN_AGAIN}` trains it."
             )

@@ -12,7 +12,7 @@ import functools
 import hashlib
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any, cast
+from typing import IO, TYPE_CHECKING, Any
 
 from tokenmill import git
 from tokenmill.core import paths
@@ -26,17 +26,20 @@ from tokenmill.core.files import (
     write_json,
 )
 from tokenmill.display import note
-from tokenmill.dvc_lock import Lock
+from tokenmill.dvc_lock import FOLDER, OBJECT, Lock, listed
 from tokenmill.formats.records import parse_record, parse_rows, read_record
 from tokenmill.model.manifest import CONFIG, MANIFEST, WEIGHTS, read_manifest
 from tokenmill.runs.consistency import cached_manifest
 from tokenmill.runs.epoch_refs import EPOCH
 from tokenmill.runs.under_way import is_finished, under_way, unfinished
+from tokenmill.temporary import temporary_folder
 from tokenmill.training.history import EpochRow
+
+if TYPE_CHECKING:
+    from dvc.repo import Repo
 
 COMPARED = ["tokens", "train_loss", "val_loss"]
 """The columns of history.csv that must equal the metrics of a ref."""
-
 
 FETCHED = Path(".dvc/tmp/tokenmill")
 """The folder of fetched outputs. Git ignores it; if it is deleted, they are only fetched again."""
@@ -190,7 +193,7 @@ def _at_epoch_ref(root: Path, epoch: int) -> FoundModel:
         return epochs[epoch - 1]
     measured = _measured(root, epoch)
     for rev in ("HEAD", f"refs/epoch-{epoch}^"):
-        if _holds((git.content(root, rev, paths.HISTORY) or "").encode(), measured, epoch):
+        if _holds(git.content(root, rev, paths.HISTORY), measured, epoch):
             return _at_revision(root, rev, epoch)
     raise UserError(
         f"the model that epoch-{epoch} measured is neither in the workspace nor in HEAD nor in "
@@ -209,7 +212,7 @@ def is_of_workspace(root: Path, epoch: int) -> bool:
 def _measured(root: Path, epoch: int) -> dict[str, float]:
     """What the ref `epoch-N` measured; nothing without the ref."""
     ref = f"refs/epoch-{epoch}"
-    kept = (git.content(root, ref, paths.TRAIN_METRICS) or "{}").encode()
+    kept = git.content(root, ref, paths.TRAIN_METRICS) or b"{}"
     return parse_record(
         kept, dict[str, float], source=ref, way_out="`dvc repro -sf report` makes it"
     )
@@ -227,20 +230,19 @@ class Revision:
     """The files that one revision of the project at `root` holds or records. The work tree is not
     changed.
 
-    DVC's own file system over a revision reads the cache first, then the remote. Fetched outputs
-    are kept in FETCHED, under the hash that dvc.lock records, and are not fetched twice.
+    git holds some. Of the others its dvc.lock names the objects, which DVC's cache has, or else the
+    default remote, by today's configuration. Fetched outputs are kept in FETCHED, under the hash
+    that dvc.lock records, and are not fetched twice.
     """
 
     def __init__(self, root: Path, rev: str):
         """Resolve the revision, which is one of git's or a DVC experiment.
 
         Raises:
-            UserError: there is no such revision, or no DVC project, or a ref or a repository that
-                DVC cannot read.
+            UserError: there is no such revision, or no DVC project, or a ref, a repository, a
+                configuration or a dvc.lock that cannot be read.
         """
-        from dvc.api import DVCFileSystem  # noqa: PLC0415 (a second)
-        from dvc.repo import Repo  # noqa: PLC0415
-        from dvc.scm import SCMError  # noqa: PLC0415
+        from dvc.scm import SCMError, resolve_rev  # noqa: PLC0415 (a second)
 
         self.root = root
         self.rev = rev
@@ -252,24 +254,17 @@ class Revision:
             raise UserError(
                 f"{root.resolve()} is no DVC project with commits in git; other revisions need one."
             )
-        try:
-            if not rev:  # DVC would take the work tree
-                raise SCMError("no name")
-            # Today's remotes are used, because those of a revision lose their folder
-            remotes = remotes_here(root)
-            self._folder = "/" + git.folder(root)
-            self._files = DVCFileSystem(  # its root is the top of the git repository
-                str(root),
-                rev=rev,
-                config=remotes,
-                subrepos=True,
-                repo_factory=functools.partial(Repo, config=remotes),
-            )
-            self.sha = self._files.repo.get_rev()
-        except (SCMError, AttributeError):  # AttributeError for what is no commit, as HEAD^{tree}
-            raise UserError(
-                f"there is no revision or experiment {rev or repr(rev)}; {_similar(root, rev)}"
-            ) from None
+        self._repo = open_repo(root)
+        with contextlib.suppress(SCMError):
+            self.sha = resolve_rev(self._repo.scm, rev)
+            # It may be a tree, as HEAD^{tree}; and no name is the work tree for DVC
+            if rev and git.commits_here(root, [self.sha]):
+                self._in_git = functools.cache(functools.partial(git.content, root, self.sha))
+                self.lock = Lock.read(root, self.sha)
+                return
+        raise UserError(
+            f"there is no revision or experiment {rev or repr(rev)}; {_similar(root, rev)}"
+        )
 
     @property
     def label(self) -> str:
@@ -291,32 +286,72 @@ class Revision:
 
     def has(self, file: Path) -> bool:
         """Whether git or dvc.lock names the file. Its content may still be out of reach."""
-        return self._files.exists(self._path(file))
+        return bool(self._in_git(file) or self._object(file))
 
-    def manifest(self, lock: Lock) -> dict[str, Any]:
+    @property
+    def manifest(self) -> dict[str, Any]:
         """The manifest of the model that its dvc.lock records, unchecked; empty if DVC's cache does
         not have it."""
-        return cached_manifest(self._files.repo, str(lock.outputs.get(paths.MODEL.as_posix())))
+        return cached_manifest(self._repo, self._object(paths.MODEL))
 
-    def copy(self, source: Path, target: Path) -> str:
-        """Copy one file, whole or not at all, and return its MD5, which must be the recorded one if
-        DVC keeps the file.
+    def copy(self, source: Path, target: Path) -> None:
+        """Copy one file, whole or not at all.
 
         Raises:
             UserError: it is damaged, or out of reach.
         """
-        path = self._path(source)
+        if content := self._in_git(source):
+            with write_atomic(target) as file:
+                file.write(content)
+        else:
+            self._bring(self._object(source), target, source)
+
+    def fetch(self, output: Path, names: list[str]) -> Path:
+        """Fetch files of a folder that is an output, unless they are already here. Return the
+        folder that holds them under the same names. A copy with a changed byte is fetched again.
+
+        Raises:
+            UserError: the revision does not record the output, or a file is out of reach.
+        """
+        name = self._object(output)
+        if not name:
+            raise UserError(
+                f"{self.label} records no {output}: nothing was trained there; run {self.again}."
+            )
+        target = self.root / FETCHED / name.removesuffix(FOLDER)
+        if all(_is_whole(target, each) for each in names):
+            return target
+        target.mkdir(parents=True, exist_ok=True)
+        with hold_lock(target / ".lock"), temporary_folder() as folder:
+            self._bring(name, folder / name, output)
+            objects = listed(folder / name)
+            for each in names:
+                if not _is_whole(target, each):
+                    remove(target / each)
+                    record = target / f"{each}.md5"
+                    remove(record)
+                    self._bring(objects.get(each, ""), target / each, output / each)
+                    write_json(record, objects[each])
+        return target
+
+    def close(self) -> None:
+        """Release git and DVC."""
+        self._repo.close()
+
+    def _object(self, output: Path) -> str:
+        """The name of the object that dvc.lock records for an output; empty if there is none."""
+        name = self.lock.outputs.get(output.as_posix()) or ""
+        return name if OBJECT.fullmatch(name) else ""  # it becomes a part of a path
+
+    def _bring(self, name: str, target: Path, source: Path) -> None:
+        """Copy an object of DVC, whole or not at all. Errors call it `source`."""
         digest = hashlib.md5(usedforsecurity=False)
         try:
-            recorded = self._files.info(path).get("md5")
-            with (
-                cast("IO[bytes]", self._files.open(path, "rb")) as read,
-                write_atomic(target) as write,
-            ):
+            with self._open(name) as read, write_atomic(target) as write:
                 while block := read.read(1 << 20):
                     digest.update(block)
                     write.write(block)
-                if recorded not in (None, digest.hexdigest()):
+                if digest.hexdigest() != name.removesuffix(FOLDER):
                     raise UserError(
                         f"{source} of {self.label} is damaged in DVC's cache or "
                         f"remote; {paths.DEEP}."
@@ -324,7 +359,7 @@ class Revision:
         except UserError:
             raise
         except Exception as error:  # each remote's client raises errors of its own
-            # DVC's words for a file that is nowhere only name it again
+            # The words for a file that is nowhere only name it again
             is_nowhere = isinstance(error, FileNotFoundError)
             why = "" if is_nowhere else f" ({' '.join(str(error).split())})"
             # Not `dvc exp push`: DVC (3.67) would not find a remote with a relative path
@@ -332,69 +367,39 @@ class Revision:
                 f"{source} of {self.label} is neither in DVC's cache nor in a remote{why}; "
                 f"`{self.take}` and `dvc push` where it was trained, or {self.again} here."
             ) from None
-        return digest.hexdigest()
 
-    def fetch(self, output: Path, names: list[str]) -> Path:
-        """Fetch files of one output, unless they are already here. Return the folder that holds
-        them under the same names. A copy with a changed byte is fetched again.
-
-        Raises:
-            UserError: the revision does not record the output, or a file is out of reach.
-        """
-        target = self.root / FETCHED / self._hash_of(output)
-        if all(_is_whole(target, name) for name in names):
-            return target
-        target.mkdir(parents=True, exist_ok=True)
-        with hold_lock(target / ".lock"):
-            for name in names:
-                if not _is_whole(target, name):
-                    remove(target / name)
-                    record = target / f"{name}.md5"
-                    remove(record)
-                    write_json(record, self.copy(output / name, target / name))
-        return target
-
-    def _hash_of(self, output: Path) -> str:
-        try:
-            recorded = self._files.info(self._path(output)).get("md5")
-        except FileNotFoundError:
-            recorded = None
-        if not recorded:
-            raise UserError(
-                f"{self.label} records no {output}: nothing was trained there; run {self.again}."
-            )
-        return str(recorded).removesuffix(".dir")
-
-    def _path(self, file: Path) -> str:
-        """Where DVC's file system has a file of the project."""
-        return self._folder + file.as_posix()
-
-    def close(self) -> None:
-        """Release git and DVC."""
-        self._files.close()
+    def _open(self, name: str) -> IO[bytes]:
+        """Open an object in DVC's cache, or else in the default remote."""
+        if not name:
+            raise FileNotFoundError
+        objects = self._repo.cache.local
+        if not objects.exists(name) and self._repo.config["core"].get("remote"):
+            objects = self._repo.cloud.get_remote_odb()
+        return objects.fs.open(objects.oid_to_path(name), "rb")
 
 
-def remotes_here(root: Path) -> dict[str, Any]:
-    """The remotes of the project at `root`, and which one is the default, as in DVC's
-    configuration.
+def open_repo(root: Path) -> "Repo":
+    """The project at `root` as DVC sees it, to be closed after use.
 
     Raises:
-        UserError: DVC cannot read that, or the default is none of the remotes, at which DVC fails.
+        UserError: DVC cannot read its configuration, or the default remote is none of the remotes,
+            at which DVC fails.
     """
     from dvc.config import ConfigError  # noqa: PLC0415 (a second)
     from dvc.repo import Repo  # noqa: PLC0415
 
     try:
-        with Repo(str(root)) as here:
-            default, remotes = here.config["core"].get("remote"), dict(here.config["remote"])
+        repo = Repo(str(root))
+        default, remotes = repo.config["core"].get("remote"), repo.config["remote"]
     except ConfigError as error:
         raise UserError(f"DVC: {first_line(error)}; `tokenmill doctor` says more.") from None
     if default and default not in remotes:
+        repo.close()
         raise UserError(
             f"DVC's default remote, {default}, is none of its remotes; `dvc remote default NAME` "
             "names another."
         )
-    return {"core": {"remote": default} if default else {}, "remote": remotes}
+    return repo
 
 
 def _is_whole(folder: Path, name: str) -> bool:

@@ -35,7 +35,7 @@ from tokenmill.display import note
 from tokenmill.dvc_lock import Lock
 from tokenmill.formats.records import read_record
 from tokenmill.runs.consistency import cached_manifest, false_parameters
-from tokenmill.runs.find import remotes_here
+from tokenmill.runs.find import open_repo
 from tokenmill.schema import AllParams
 
 TRAINED = {
@@ -108,9 +108,8 @@ def find_runs(root: Path, *, commits: int) -> pd.DataFrame:
         names = ", ".join(unknown)
         note(f"not listed, because the commits that they began from are not here: {names}")
     try:
-        remotes_here(root)  # else DVC ends in a traceback
-        shown = _entries(root, [*newest, *sorted(here - set(newest))])
-        with Repo(str(root)) as repo:
+        with open_repo(root) as repo:
+            shown = _entries(root, [*newest, *sorted(here - set(newest))])
             shown = [_as_trained(of_own_model(entry, root), repo) for entry in shown]
             rows = [_row(entry, before, repo, root) for entry, before in _with_base(shown)]
     except (DvcException, SCMError, OSError) as error:
