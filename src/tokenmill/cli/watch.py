@@ -59,6 +59,9 @@ POINT = "●"
 
 CHART_LINES = 8
 PIPE_WIDTH = 80
+NO_DOTS = "\u2800"
+"""The braille character without dots."""
+
 DOTS = ((0x01, 0x08), (0x02, 0x10), (0x04, 0x20), (0x40, 0x80))
 """The bits of the dots of a braille character, which has four rows of two."""
 
@@ -337,29 +340,15 @@ def draw(chart: "Chart", width: int, height: int) -> list[Text]:
     ticks."""
     left = max(len(tick.text) for tick in chart.y_ticks) + 1
     columns = width - left
-    dots_x, dots_y = 2 * columns, 4 * height
-    cells: dict[tuple[int, int], tuple[int, int]] = {}
-    for line, places in chart.lines:
-        for (x, y), (to_x, to_y) in itertools.pairwise([*places[:1], *places]):
-            wide, high = (to_x - x) / 100 * dots_x, (to_y - y) / 100 * dots_y
-            count = max(1, round(abs(wide)), round(abs(high)))
-            for part in range(count + 1):
-                dot_x = min(int((x + (to_x - x) * part / count) / 100 * dots_x), dots_x - 1)
-                dot_y = min(int((y + (to_y - y) * part / count) / 100 * dots_y), dots_y - 1)
-                bits, _ = cells.get((dot_y // 4, dot_x // 2), (0, 0))
-                cells[dot_y // 4, dot_x // 2] = bits | DOTS[dot_y % 4][dot_x % 2], line.colour
-    points = _points(chart, columns, height)
+    cells = _cells(chart, columns, height)
     labels = {min(int(tick.at / 100 * height), height - 1): tick.text for tick in chart.y_ticks}
     lines = []
     for row in range(height):
-        text = Text.assemble((labels.get(row, "").rjust(left - 1) + " ", "dim"))
-        for column in range(columns):
-            if (row, column) in points:
-                text.append(POINT, points[row, column])
-                continue
-            bits, colour = cells.get((row, column), (0, 0))
-            text.append(chr(0x2800 + bits) if bits else " ", COLOURS.get(colour, ""))
-        lines.append(text)
+        text = Text(labels.get(row, "").rjust(left - 1) + " ", "dim")
+        shown = (cells.get((row, column), (" ", 0)) for column in range(columns))
+        lines.append(
+            Text.assemble(text, *((sign, COLOURS.get(colour, "")) for sign, colour in shown))
+        )
     ticks = [" "] * width
     for tick in chart.x_ticks:
         start = min(left + int(tick.at / 100 * columns), width - len(tick.text))
@@ -367,15 +356,26 @@ def draw(chart: "Chart", width: int, height: int) -> list[Text]:
     return [*lines, Text("".join(ticks).rstrip(), "dim")]
 
 
-def _points(chart: "Chart", columns: int, height: int) -> dict[tuple[int, int], str]:
-    """The colours of the dots by their rows and columns."""
-    places = {}
-    for line, dots in chart.lines:
-        for x, y in dots if line.has_dots else ():
+def _cells(chart: "Chart", columns: int, height: int) -> dict[tuple[int, int], tuple[str, int]]:
+    """The characters of a chart's lines, each with the number of its colour, by row and column."""
+    dots_x, dots_y = 2 * columns, 4 * height
+    cells: dict[tuple[int, int], tuple[str, int]] = {}
+    for line, places in chart.lines:
+        for (x, y), (to_x, to_y) in itertools.pairwise([*places[:1], *places]):
+            wide, high = (to_x - x) / 100 * dots_x, (to_y - y) / 100 * dots_y
+            count = max(1, round(abs(wide)), round(abs(high)))
+            for part in range(count + 1):
+                dot_x = min(int((x + (to_x - x) * part / count) / 100 * dots_x), dots_x - 1)
+                dot_y = min(int((y + (to_y - y) * part / count) / 100 * dots_y), dots_y - 1)
+                place = dot_y // 4, dot_x // 2
+                before, _ = cells.get(place, (NO_DOTS, 0))
+                cells[place] = chr(ord(before) | DOTS[dot_y % 4][dot_x % 2]), line.colour
+    for line, places in chart.lines:
+        for x, y in places if line.has_dots else ():
             row = min(int(y / 100 * height), height - 1)
             column = min(int(x / 100 * columns), columns - 1)
-            places[row, column] = COLOURS.get(line.colour, "")
-    return places
+            cells[row, column] = POINT, line.colour
+    return cells
 
 
 def _legend(chart: "Chart") -> Text:
