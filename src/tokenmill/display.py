@@ -172,7 +172,7 @@ def print_columns(
     if not right and sum(widths) > limit:
         print_blocks(_in_two_lines(cells, gap), console(out))
         return
-    for number, part in enumerate(side_by_side(widths, limit)):
+    for number, part in enumerate(_side_by_side(widths, limit)):
         table = Table.grid(padding=(0, gap, 0, 0))
         for column in part:
             justify = "right" if column in right else "left"
@@ -183,7 +183,7 @@ def print_columns(
         print_blocks([Text()] * (number > 0) + [table], console(out, width=wide))
 
 
-def side_by_side(widths: Sequence[int], limit: int) -> list[list[int]]:
+def _side_by_side(widths: Sequence[int], limit: int) -> list[list[int]]:
     """The columns that fit beside each other: one list of them for each table, all with the first
     column.
 

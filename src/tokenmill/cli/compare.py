@@ -4,14 +4,12 @@ Changed words are marked by colours if the terminal has them, otherwise by signs
 """
 
 import argparse
-import shutil
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rich import box
-from rich.console import Console, Group, RenderableType
+from rich.console import Group, RenderableType
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
@@ -20,7 +18,7 @@ from tokenmill.cli.main import Parser, add_json
 from tokenmill.cli.runs import COMMITS
 from tokenmill.core.errors import UserError
 from tokenmill.core.files import NOT_PERMITTED, write_text
-from tokenmill.display import console, note, print_blocks, print_record, say, side_by_side
+from tokenmill.display import console, note, print_blocks, print_columns, print_record, say
 from tokenmill.reports.charts import MOST_LINES, Chart, Series, line_chart, line_look
 from tokenmill.words.units import fixed, message
 
@@ -36,13 +34,7 @@ SIGNS = {"same": ("", ""), "added": ("{+", "+}"), "removed": ("[-", "-]")}
 BEST = "* "
 """The sign before the best value of a row."""
 
-GAP = 3
-"""The columns between two columns of a table."""
-
 STYLES = {"same": "", "added": "bold green", "removed": "strike red"}
-
-NARROWEST = 40
-"""The width in columns that a terminal is assumed to have at least."""
 
 LONGEST = 300
 """The most characters of an answer in the terminal. The page shows all of it."""
@@ -91,8 +83,7 @@ def run(options: argparse.Namespace) -> None:
     if options.json:
         print_record(_record(comparison))
     elif not options.all:
-        width = max(shutil.get_terminal_size().columns, NARROWEST)
-        print_comparison(comparison, console(width=width))
+        print_comparison(comparison)
     try:
         write_text(PAGE, render_page(comparison))
     except OSError as error:
@@ -236,45 +227,30 @@ def _series(
     return Series(values, colour, run.name, x, titles, f"line-{number + 1} {stroke}")
 
 
-def print_comparison(comparison: "Comparison", screen: Console) -> None:
+def print_comparison(comparison: "Comparison") -> None:
     """Print the whole comparison."""
+    screen = console()
     colours = bool(screen.color_system) and not screen.no_color
-    names = comparison.names
-    width = screen.width
-    blocks: list[RenderableType] = []
-    blocks += _tables(["", *names], comparison.measures, comparison.best, width=width)
-    if comparison.best:
-        blocks.append(Text(f"{BEST.strip()} the best of its row"))
+    best = comparison.best
+    measures = {
+        name: [BEST * (name in best and best[name][n]) + cell for n, cell in enumerate(cells)]
+        for name, cells in comparison.measures.items()
+    }
+    _print_table("", comparison.names, measures)
+    if best:
+        say(f"\n{BEST.strip()} the best of its row")
     if comparison.caution:
-        blocks.append(Text(comparison.caution))
+        say(f"\n{comparison.caution}")
     if comparison.settings:
-        blocks += _tables(["what differs", *names], comparison.settings, {}, width=width)
-    blocks += [_prompt(prompt, colours=colours) for prompt in comparison.prompts]
-    print_blocks([part for block in blocks for part in (Text(), block)][1:], screen)
+        say()
+        _print_table("what differs", comparison.names, comparison.settings)
+    for prompt in comparison.prompts:
+        print_blocks([Text(), _prompt(prompt, colours=colours)], screen)
 
 
-def _tables(
-    head: list[str], rows: dict[str, list[str]], best: dict[str, list[bool]], *, width: int
-) -> list[Table]:
-    """A table, or several where a terminal of this width has no room for all columns."""
-    cells = [list(map(_line, head))]
-    for name, values in rows.items():
-        marks = best.get(name, [False] * len(values))
-        texts = [BEST * is_best + value for value, is_best in zip(values, marks, strict=True)]
-        cells.append(list(map(_line, [name, *texts])))
-    columns = list(zip(*cells, strict=True))
-    widths = [max(cell.cell_len for cell in column) + GAP for column in columns]
-    parts = side_by_side(widths, width + GAP)
-    return [_table([columns[number] for number in part]) for part in parts]
-
-
-def _table(columns: Sequence[Sequence[Text]]) -> Table:
-    shown = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, header_style="none")
-    for number, (head, *_) in enumerate(columns):
-        shown.add_column(head, justify="right" if number else "left", overflow="fold")
-    for row in zip(*(cells for _, *cells in columns), strict=True):
-        shown.add_row(*row)
-    return shown
+def _print_table(head: str, names: Sequence[str], rows: Mapping[str, Sequence[str]]) -> None:
+    cells = [(head, *names), *((name, *values) for name, values in rows.items())]
+    print_columns([list(map(_line, row)) for row in cells], right=range(1, 1 + len(names)), gap=3)
 
 
 def _prompt(one: "PromptAnswers", *, colours: bool) -> RenderableType:
