@@ -144,7 +144,7 @@ class Parser(argparse.ArgumentParser):
         except argparse.ArgumentError as error:
             if not isinstance(error.__context__, ValueError):
                 raise
-            kind = "whole number" if action.type in (int, count) else "number"
+            kind = "whole number" if action.type in (int, count, port) else "number"
             raise argparse.ArgumentError(action, f"{arg_string!r} is no {kind}") from None
         # The parser of a command looks at what follows the command
         if isinstance(value, str) and action.dest != "command":
@@ -179,43 +179,44 @@ def add_json(parser: argparse._ActionsContainer) -> None:
 MOST = 10**15
 """The largest number on a command line (tokens, operations a second, money), as in params.yaml."""
 
+LEAST = 1 / MOST
+"""The smallest number above 0."""
+
 MOST_THINGS = 10_000
 """The most things that a command makes or looks at one by one."""
 
 
+def _within(text: str, value: float, low: float, high: float) -> float:
+    """The value of an argument, which must be in a range."""
+    if not low <= value <= high:
+        least = "above 0 and at most" if low == LEAST else f"between {low:,g} and"
+        raise argparse.ArgumentTypeError(f"{text} must be {least} {high:,g}")
+    return value
+
+
 def positive(text: str) -> float:
     """Parse a number greater than 0."""
-    value = float(text)
-    if not 1 / MOST <= value <= MOST:
-        raise argparse.ArgumentTypeError(f"{text} must be above 0 and at most {MOST:g}")
-    return value
+    return _within(text, float(text), LEAST, MOST)
 
 
 def share(text: str) -> float:
     """Parse a number greater than 0 and at most 1."""
-    value = positive(text)
-    if value > 1:
-        raise argparse.ArgumentTypeError(f"{text} must be at most 1")
-    return value
+    return _within(text, float(text), LEAST, 1)
 
 
 def amount(text: str) -> int:
     """Parse a whole number, 1 or more, such as 2.8e9."""
-    return int(_at_least_one(text, positive(text)))
+    return int(_within(text, float(text), 1, MOST))
 
 
 def count(text: str) -> int:
     """Parse a number of things, 1 or more."""
-    value = int(_at_least_one(text, int(text)))
-    if value > MOST_THINGS:
-        raise argparse.ArgumentTypeError(f"{text} must be at most {MOST_THINGS:,}")
-    return value
+    return int(_within(text, int(text), 1, MOST_THINGS))
 
 
-def _at_least_one(text: str, value: float) -> float:
-    if value < 1:
-        raise argparse.ArgumentTypeError(f"{text} must be 1 or more")
-    return value
+def port(text: str) -> int:
+    """Parse the number of a TCP port; 0 means any free one."""
+    return int(_within(text, int(text), 0, 65_535))
 
 
 def file_name(text: str) -> str:
@@ -225,14 +226,6 @@ def file_name(text: str) -> str:
             f"{text!r} is no name of a file or folder; take letters, digits, dots and dashes"
         )
     return text
-
-
-def port(text: str) -> int:
-    """Parse the number of a TCP port; 0 means any free one."""
-    value = int(text)
-    if not 0 <= value < 65536:
-        raise argparse.ArgumentTypeError(f"{text} must be between 0 and 65535")
-    return value
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -32,7 +32,7 @@ from tokenmill.core import paths
 from tokenmill.core.errors import UserError
 from tokenmill.core.files import read_bytes, sha256_of, write_directory, write_json, write_text
 from tokenmill.display import note
-from tokenmill.dvc_lock import LOCK, Lock
+from tokenmill.dvc_lock import Lock
 from tokenmill.evaluation.results import Evaluation
 from tokenmill.formats.chat import TURN_END, TURN_TOKENS, chat_prompt, spelled
 from tokenmill.formats.metrics import CleanReport
@@ -90,15 +90,27 @@ def record_of(checkpoint: FoundModel, root: Path) -> Record:
     """The record of a model in the project at `root`, or in its revision that has the model."""
     run = checkpoint.folder.parent
     manifest = read_manifest(run) if (run / MANIFEST).exists() else None
-    if checkpoint.rev is None and run.resolve() != (root / paths.MODEL).resolve():
-        return Record(manifest, None, None)
-    with _files(root, checkpoint.rev) as folder:
-        lock = Lock.read(folder)
-        return Record(
-            manifest,
-            _own(folder, paths.EVALUATION, Evaluation, is_own=lock.is_evaluated),
-            _own(folder, paths.CLEAN_REPORT, CleanReport, is_own=lock.is_of_text),
-        )
+    if checkpoint.rev is None:
+        if run.resolve() != (root / paths.MODEL).resolve():
+            return Record(manifest, None, None)
+        return _recorded(manifest, root, Lock.read(root))
+    with (
+        contextlib.closing(Revision(root, checkpoint.rev)) as revision,
+        temporary_folder() as folder,
+    ):
+        for file in (paths.EVALUATION, paths.CLEAN_REPORT):
+            with contextlib.suppress(UserError):  # it is out of reach
+                revision.copy(file, folder / file)
+        return _recorded(manifest, folder, revision.lock)
+
+
+def _recorded(manifest: Manifest | None, folder: Path, lock: Lock) -> Record:
+    """The record of the model of `lock`, by the files in a folder."""
+    return Record(
+        manifest,
+        _own(folder, paths.EVALUATION, Evaluation, is_own=lock.is_evaluated),
+        _own(folder, paths.CLEAN_REPORT, CleanReport, is_own=lock.is_of_text),
+    )
 
 
 def _own(folder: Path, file: Path, form: type[Known], *, is_own: bool) -> Known | None:
@@ -107,20 +119,6 @@ def _own(folder: Path, file: Path, form: type[Known], *, is_own: bool) -> Known 
         note(f"{file} is of another model; the card leaves it out until `dvc repro` has run")
         return None
     return read_record(folder / file, form) if (folder / file).exists() else None
-
-
-@contextlib.contextmanager
-def _files(root: Path, rev: str | None) -> Iterator[Path]:
-    """Yield a folder with the files of a revision that can be read or fetched."""
-    if rev is None:
-        yield root
-        return
-    with contextlib.closing(Revision(root, rev)) as revision, temporary_folder() as folder:
-        for file in (paths.EVALUATION, paths.CLEAN_REPORT, LOCK):
-            with contextlib.suppress(UserError):
-                if revision.has(file):
-                    revision.copy(file, folder / file)
-        yield folder
 
 
 def export(checkpoint: FoundModel, record: Record, target: Path, kind: Format = "hf") -> None:

@@ -21,7 +21,6 @@ from tokenmill.core.files import (
     hold_lock,
     open_regular,
     read_bytes,
-    remove,
     write_atomic,
     write_json,
 )
@@ -327,11 +326,8 @@ class Revision:
             objects = listed(folder / name)
             for each in names:
                 if not _is_whole(target, each):
-                    remove(target / each)
-                    record = target / f"{each}.md5"
-                    remove(record)
                     self._bring(objects.get(each, ""), target / each, output / each)
-                    write_json(record, objects[each])
+                    write_json(target / f"{each}.md5", objects[each])
         return target
 
     def close(self) -> None:
