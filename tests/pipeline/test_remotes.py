@@ -1,6 +1,7 @@
 """Remotes on servers: what a cut push leaves, and that a refusal is a sentence."""
 
 import os
+import shutil
 import signal
 import subprocess
 from collections.abc import Iterator
@@ -10,6 +11,10 @@ import pytest
 
 from tests.pipeline.project import Project
 from tests.pipeline.remote_servers import S3, SSHD, sshd
+from tests.runs.finished import make_project
+from tokenmill.core.errors import UserError
+from tokenmill.model.manifest import read_config
+from tokenmill.runs.find import FETCHED, find_model
 
 pytestmark = [
     pytest.mark.slow,
@@ -94,6 +99,26 @@ def test_a_push_to_s3_that_was_cut_off_is_completed(on_s3: Project, s3: S3) -> N
     said = on_s3.run("dvc", "push")
     assert "21 files pushed" not in said, "some were there"
     assert pulled(on_s3) == on_s3.digest("data")
+
+
+def test_a_model_of_another_revision_comes_from_s3(
+    s3: S3, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With a wrong key, and with no server there, there is none."""
+    project = make_project(tmp_path / "project")
+    project.run("dvc", "remote", "add", "-q", "-d", "--local", "server", "s3://bucket/models")
+    project.run("dvc", "push", "-q")
+    project.commit()
+    for gone in ("models", ".dvc/cache"):
+        shutil.rmtree(project.root / gone)
+    for name, value in {"ACCESS_KEY_ID": "wrong", "ENDPOINT_URL": "http://127.0.0.1:9"}.items():
+        with monkeypatch.context() as patch:
+            patch.setenv(f"AWS_{name}", value)
+            with pytest.raises(UserError, match="cache nor in a remote"):
+                find_model(project.root, rev="HEAD")
+    found = find_model(project.root, rev="HEAD", epoch=2)
+    assert read_config(found.folder)
+    assert found.folder.is_relative_to(project.root / FETCHED)
 
 
 @pytest.mark.skipif(SSHD is None, reason="there is no sshd; `apt install openssh-server` brings it")

@@ -17,13 +17,7 @@ from typing import IO, TYPE_CHECKING, Any
 from tokenmill import git
 from tokenmill.core import paths
 from tokenmill.core.errors import UserError, first_line
-from tokenmill.core.files import (
-    hold_lock,
-    open_regular,
-    read_bytes,
-    write_atomic,
-    write_json,
-)
+from tokenmill.core.files import hold_lock, open_regular, read_bytes, write_atomic, write_json
 from tokenmill.display import note
 from tokenmill.dvc_lock import FOLDER, OBJECT, Lock, listed
 from tokenmill.formats.records import parse_record, parse_rows, read_record
