@@ -8,6 +8,7 @@ import contextlib
 import dataclasses
 import io
 import sys
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -145,13 +146,14 @@ def run(options: argparse.Namespace) -> None:
         _choose_threads(writer.model)
     if isinstance(sys.stdin, io.TextIOWrapper):
         sys.stdin.reconfigure(errors="replace")
+    answer = partial(_answer, writer, sampling, tracer, samples=options.samples)
     if options.text is not None:
-        _answer(writer, options.text, sampling, tracer, chat=False, samples=options.samples)
+        answer(options.text, chat=False)
     elif options.prompt is not None:
-        _answer(writer, options.prompt, sampling, tracer, chat=True, samples=options.samples)
+        answer(options.prompt, chat=True)
     elif not sys.stdin.isatty():
         for line in filter(None, map(str.strip, sys.stdin)):
-            _answer(writer, line, sampling, tracer, chat=True, samples=options.samples)
+            answer(line, chat=True)
     elif options.samples > 1:
         raise UserError("--samples needs a question, --text, or lines from a pipe.")
     else:
@@ -191,9 +193,9 @@ def default_sampling(evaluate: "EvaluateParams | None") -> "Sampling":
 
 def _answer(
     writer: "Writer",
-    prompt: str,
     sampling: "Sampling",
     tracer: "Tracer | None",
+    prompt: str,
     *,
     chat: bool,
     samples: int,

@@ -124,12 +124,10 @@ class Parser(argparse.ArgumentParser):
 
     def commands(self) -> dict[str, "Parser"]:
         """The parsers of the commands, by name."""
-        found = (
-            action.choices
-            for action in self._actions
-            if isinstance(action, argparse._SubParsersAction)  # noqa: SLF001
-        )
-        return dict(next(found, {}))
+        for action in self._actions:
+            if isinstance(action, argparse._SubParsersAction):  # noqa: SLF001
+                return dict(action.choices)
+        return {}
 
     def _get_value(self, action: argparse.Action, arg_string: str) -> Any:
         """Refuse a word where a number belongs, and a text or a name that is not UTF-8; the path of

@@ -121,9 +121,8 @@ def _facts(
         if _is_section(field.annotation):
             yield from _facts(field.annotation, full, value)
             continue
-        shown = (
-            f"{len(value)} entries" if isinstance(value, list) and value else f"`{_yaml(value)}`"
-        )
+        is_long = isinstance(value, list) and value
+        shown = f"{len(value)} entries" if is_long else f"`{_yaml(value)}`"
         yield full, shown, _values(field), meaning
         for entry in _entries(field.annotation):
             of_entry = entry.descriptions()
@@ -176,9 +175,9 @@ def _type(annotation: Any) -> str:
 
 
 def _yaml(value: Any) -> str:
-    return (
-        "null" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
-    )
+    if value is None:
+        return "null"
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _prose(docstring: str | None) -> str:

@@ -166,23 +166,20 @@ def _print_facts(plan: "Plan") -> None:
     work = plan.work
     train = plan.work.train
     operations = work.tokens_per_epoch * train.epochs * plan.flops_per_token
-    update = (
-        f", and {plan.optimizer_share:.0%} more for {train.optimizer}"
-        if plan.optimizer_share > 0.005
-        else ""
-    )
+    update = ""
+    if plan.optimizer_share > 0.005:
+        update = f", and {plan.optimizer_share:.0%} more for {train.optimizer}"
     epochs = f"{work.steps_per_epoch:,} steps an epoch, {work.steps:,} in all"
-    mixture = [("mixture", seen_in_words(work.seen))] if work.seen else []
     rows = [
         ("model", model_in_words(work.config)),
         ("text", f"{work.tokens:,} tokens x {counted(train.epochs, 'epoch')}"),
-        *([("", OTHER_TOKENS)] if plan.has_other_tokens else []),
+        ("", OTHER_TOKENS if plan.has_other_tokens else ""),
         ("", _verdict(plan)),
-        *mixture,
+        ("mixture", seen_in_words(work.seen)),
         ("step", f"{work.tokens_per_step:,} tokens, {epochs}"),
         ("work", f"{plan.flops_per_token:.4g} operations a token, {operations:.3g} in all{update}"),
     ]
-    print_columns(rows)
+    print_columns([row for row in rows if row[1]])
 
 
 def _verdict(plan: "Plan") -> str:
@@ -237,11 +234,9 @@ def _print_memory(plan: "Plan") -> None:
 def _print_rows(plan: "Plan") -> None:
     cells = [["on", "step", "tokens/s", "training", "money", "memory"]]
     for row in plan.rows:
-        step = (
-            f"{row.step_seconds:.3g} s"
-            if row.step_seconds >= 0.1
-            else f"{row.step_seconds * 1000:.3g} ms"
-        )
+        step = f"{row.step_seconds:.3g} s"
+        if row.step_seconds < 0.1:
+            step = f"{row.step_seconds * 1000:.3g} ms"
         price = "" if row.money is None else money(row.money, plan.currency)
         speed = f"{plan.work.tokens_per_step / row.step_seconds:,.0f}"
         cells.append([row.name, step, speed, duration(row.total_seconds), price, _fits(row)])

@@ -50,9 +50,7 @@ def run(options: argparse.Namespace) -> None:
     )
     page = options.output / INDEX
     sizes = [file.stat().st_size for file in (options.output / WEIGHTS).glob("*.js")]
-    beside = (
-        f", weights of {size(sum(sizes))} in {counted(len(sizes), 'file')} beside it"
-        if sizes
-        else ""
-    )
+    beside = ""
+    if sizes:
+        beside = f", weights of {size(sum(sizes))} in {counted(len(sizes), 'file')} beside it"
     say(f"{page}: {counted(len(epochs), 'epoch')}, {size(page.stat().st_size)}{beside}")

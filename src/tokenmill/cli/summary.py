@@ -190,23 +190,15 @@ def made_lines() -> list[tuple[str, str]]:
     tokenizer = metrics.read_metrics(metrics.TokenizerMetrics)
     tokens = metrics.read_metrics(metrics.TokensMetrics)
     train = metrics.read_metrics(metrics.TrainMetrics)
+    kept = f"{clean.documents_kept:,} of {clean.documents_read:,} documents kept"
+    entries = f"{tokenizer.vocab_size:,} entries, {tokenizer.bytes_per_token:.2f} bytes per token"
+    split = f"{tokens.train_tokens:,} tokens to train on, {tokens.val_tokens:,} to validate"
+    epochs = f"{train.parameters:,} parameters, {counted(train.epoch, 'epoch')}"
     return [
-        ("data/clean", f"{clean.documents_kept:,} of {clean.documents_read:,} documents kept"),
-        (
-            "data/tokenizer",
-            f"{tokenizer.vocab_size:,} entries, {tokenizer.bytes_per_token:.2f} bytes per token",
-        ),
-        (
-            "data/tokens",
-            f"{tokens.train_tokens:,} tokens to train on, {tokens.val_tokens:,} to validate",
-        ),
-        (
-            "models/gpt",
-            (
-                f"{train.parameters:,} parameters, {counted(train.epoch, 'epoch')}, "
-                f"{train.tokens:,} tokens seen"
-            ),
-        ),
+        ("data/clean", kept),
+        ("data/tokenizer", entries),
+        ("data/tokens", split),
+        ("models/gpt", f"{epochs}, {train.tokens:,} tokens seen"),
     ]
 
 

@@ -48,6 +48,9 @@ HEADERS = {
 """Headers by which a browser shows this page in no other page, and gives no other page its scripts,
 which hold weights. What the page may load is in the page itself."""
 
+LOOPBACK = ("127.0.0.1", "::1")
+"""This machine's addresses for itself."""
+
 HTML = "text/html; charset=utf-8"
 SCRIPT = "text/javascript; charset=utf-8"
 FILES = {
@@ -71,14 +74,9 @@ class Server(ThreadingHTTPServer):
         self.socket = listener
         self.pages = pages
         self._any_address = is_public(listener)
-        own = (
-            (socket.gethostname(), socket.getfqdn()) if self._any_address else ("127.0.0.1", "::1")
-        )
-        self._names = {
-            "localhost",
-            listener.getsockname()[0],
-            *(name.lower() for name in (*own, *names)),
-        }
+        own = ["localhost", listener.getsockname()[0]]
+        own += [socket.gethostname(), socket.getfqdn()] if self._any_address else LOOPBACK
+        self._names = {name.lower() for name in (*own, *names)}
         self._open: list[socket.socket] = []
         """The connections, the oldest first."""
         self._lock = threading.Lock()
@@ -159,9 +157,8 @@ class Handler(BaseHTTPRequestHandler):
         if not (length.isascii() and length.isdecimal()):
             self._refuse(HTTPStatus.LENGTH_REQUIRED, "a text has a length")
         elif len(length) > len(str(MOST_BYTES)) or int(length) > MOST_BYTES:
-            self._refuse(
-                HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"a text has at most {MOST_BYTES:,} bytes"
-            )
+            said = f"a text has at most {MOST_BYTES:,} bytes"
+            self._refuse(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, said)
         else:
             text = self.rfile.read(int(length)).decode("utf-8", "replace")
             self._answer_html(lambda: self.server.pages.trace(text))

@@ -105,9 +105,8 @@ def check_text(project: Project) -> Iterator[Finding]:
         yield problem("text", str(error), fix)
         return
     sources = project.raw.sources
-    text = (
-        f"{raw}: {counted(len(sources), 'file')}, {sum(source.size for source in sources):,} bytes"
-    )
+    total = sum(source.size for source in sources)
+    text = f"{raw}: {counted(len(sources), 'file')}, {total:,} bytes"
     if not is_url(raw) and not Path(raw).is_absolute() and not holds(root, str(root / raw)):
         fix = f"dvc exp run {override('data.raw', str((root / raw).resolve()))}"
         yield warning(
@@ -162,12 +161,9 @@ def _why_precision(compute: Compute, wanted: str) -> str:
     if wanted != "auto":
         return " (train.precision)"
     if compute.device.type == "cpu":
-        has = compute.precision == torch.bfloat16
-        return (
-            " (the processor multiplies it)"
-            if has
-            else " (no AVX512_BF16 or AMX in this processor)"
-        )
+        if compute.precision == torch.bfloat16:
+            return " (the processor multiplies it)"
+        return " (no AVX512_BF16 or AMX in this processor)"
     if compute.device.type == "cuda" and compute.precision == torch.float16:
         return " (this GPU has no bfloat16)"
     return ""
@@ -229,7 +225,6 @@ def check_disk(project: Project) -> Iterator[Finding]:
     """Check that what is to be written fits on its disk, with one finding for each disk."""
     params = project.params
     workspace = project.root
-    repo = project.repo
     if params is None:
         return
     tokens = _tokens(project)
@@ -238,20 +233,20 @@ def check_disk(project: Project) -> Iterator[Finding]:
         return  # `check_text` has already said that there is no text
     text = CONVERSATION_BYTES * params.sample.conversations
     if project.raw:
-        text = int(
-            sum(source.size * UNPACKED[source.compression] for source in project.raw.sources)
-        )
-    vocab_size = vocabulary(params, tokens, workspace)
-    outdated = project.pipeline.outdated if project.pipeline else None
+        text = int(sum(one.size * UNPACKED[one.compression] for one in project.raw.sources))
     parts = bytes_to_write(
-        params, text=text, tokens=tokens, vocab_size=vocab_size, outdated=outdated
+        params,
+        text=text,
+        tokens=tokens,
+        vocab_size=vocabulary(params, tokens, workspace),
+        outdated=project.pipeline.outdated if project.pipeline else None,
     )
     if not parts:
         yield ok("disk", f"nothing to write; {size(shutil.disk_usage(workspace).free)} free")
         return
     by_folder = {workspace: sum(parts.values())}
-    if repo and not dvc.links(repo)[0]:
-        cache = Path(repo.cache.local.path)
+    if project.repo and not dvc.links(project.repo)[0]:
+        cache = Path(project.repo.cache.local.path)
         same_disk = dvc.existing(cache).stat().st_dev == dvc.existing(workspace).stat().st_dev
         folder = workspace if same_disk else cache
         by_folder[folder] = by_folder.get(folder, 0) + sum(parts.get(name, 0) for name in CACHED)
@@ -344,10 +339,8 @@ def _tokens(project: Project) -> TokenMetadata | None:
 def _fits(folder: Path, count: int, parts: dict[str, int], *, is_estimate: bool) -> Finding:
     free = shutil.disk_usage(dvc.existing(folder)).free
     largest = sorted(parts, key=lambda name: -parts[name])[:2]
-    named = (
-        ", ".join(f"{name} {size(parts[name])}" for name in largest) + ", estimated" * is_estimate
-    )
-    text = f"{size(count)} to write in {folder.resolve()} ({named}), {size(free)} free"
+    named = [f"{name} {size(parts[name])}" for name in largest] + ["estimated"] * is_estimate
+    text = f"{size(count)} to write in {folder.resolve()} ({', '.join(named)}), {size(free)} free"
     fix = "make room, or move the project and its cache to a larger disk (dvc cache dir FOLDER)"
     if largest[0] == "tokens":
         fix += ", or set runtime.token_placement to compressed"

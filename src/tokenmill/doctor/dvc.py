@@ -152,18 +152,14 @@ def check_cache(project: Project) -> Iterator[Finding]:
     linked, failure = links(project.repo)
     if failure:
         look = "sudo chown -R $USER" if isinstance(failure, PermissionError) else "df -h"
-        yield problem(
-            "cache",
-            f"{folder} cannot be written ({failure.strerror or failure})",
-            f"{look} {quote(str(folder))}",
-        )
+        text = f"{folder} cannot be written ({failure.strerror or failure})"
+        yield problem("cache", text, f"{look} {quote(str(folder))}")
     elif empty := list(empty_results(Path(project.repo.stage_cache.cache_dir))):
-        yield problem(
-            "cache",
+        text = (
             "DVC was killed while it stored a result, and left an empty folder, at which it ends "
-            "with «join() argument must be str»",
-            f"rmdir {' '.join(quote(str(path)) for path in empty)}",
+            "with «join() argument must be str»"
         )
+        yield problem("cache", text, f"rmdir {' '.join(quote(str(path)) for path in empty)}")
     elif linked:
         yield ok("cache", "linked into the workspace: no output lies on the disk twice")
     else:
@@ -221,27 +217,18 @@ def check_remote(project: Project) -> Iterator[Finding]:
     config = project.repo.config
     name = config["core"].get("remote")
     if not name:
-        yield warning(
-            "remote",
-            "none: other people and machines cannot `dvc pull` what you train",
-            "dvc remote add -d NAME URL",
-        )
+        text = "none: other people and machines cannot `dvc pull` what you train"
+        yield warning("remote", text, "dvc remote add -d NAME URL")
     elif name not in config["remote"]:
         names = ", ".join(config["remote"]) or "none"
-        yield problem(
-            "remote",
-            f"{name} is the default, but the remotes are: {names}",
-            "dvc remote default NAME",
-        )
+        text = f"{name} is the default, but the remotes are: {names}"
+        yield problem("remote", text, "dvc remote default NAME")
     else:
         url = str(config["remote"][name]["url"])
         if url.startswith("file://"):
             folder = quote(unquote(url.removeprefix("file://")))
-            yield problem(
-                "remote",
-                f"{name}, {url}: DVC (3.67) takes it for a path in the current folder",
-                f"dvc remote modify {quote(name)} url {folder}",
-            )
+            text = f"{name}, {url}: DVC (3.67) takes it for a path in the current folder"
+            yield problem("remote", text, f"dvc remote modify {quote(name)} url {folder}")
         elif is_url(url):
             yield _server_remote(project.repo, name, url)
         else:
@@ -280,14 +267,12 @@ def _server_remote(repo: Repo, name: str, url: str) -> Finding:
     except (ImportError, RemoteMissingDepsError) as error:
         return problem("remote", f"{text}: {error}", f"pip install dvc-{urlparse(url).scheme}")
     except TimeoutError:
-        return problem(
-            "remote", f"{text} did not answer within {REMOTE_TIMEOUT:.0f} s", credentials
-        )
+        said = f" did not answer within {REMOTE_TIMEOUT:.0f} s"
     except Exception as error:  # each kind of server has its own
-        return problem(
-            "remote", f"{text}: {' '.join(str(error).split()) or type(error).__name__}", credentials
-        )
-    return ok("remote", f"{text} answers" + ("" if is_there else "; it is empty"))
+        said = f": {' '.join(str(error).split()) or type(error).__name__}"
+    else:
+        return ok("remote", f"{text} answers" + ("" if is_there else "; it is empty"))
+    return problem("remote", text + said, credentials)
 
 
 def check_pipeline(project: Project) -> Iterator[Finding]:
@@ -425,17 +410,10 @@ def _compared(repo: Repo) -> Pipeline:
         if stage not in uncached
     }
     found = {stage for stage in stages if reasons.get(stage)}
-    changed = {
-        stage
-        for stage in found
-        if "changed" in reasons[stage] and not _always_writes_the_same(stage)
-    }
+    passing = {stage for stage in stages if not _always_writes_the_same(stage)}
+    changed = {stage for stage in found & passing if "changed" in reasons[stage]}
     if changed:  # of none DVC's function would return all
-        running = graph.subgraph(
-            stage
-            for stage in stages
-            if stage in changed or not (stage.frozen or _always_writes_the_same(stage))
-        )
+        running = graph.subgraph(one for one in passing if one in changed or not one.frozen)
         found.update(get_subgraph_of_nodes(running, [*changed], downstream=True))
     sources = [stage for stage in stages if stage.is_data_source]
     frozen = [stage for stage in stages if stage.frozen and stage not in sources]

@@ -122,17 +122,14 @@ def check_names(project: Project) -> Iterator[Finding]:
     names = [path.name for path in project.root.glob("*.py")]
     names += [path.parent.name for path in project.root.glob("*/__init__.py")]
     taken = [name for name in sorted(names) if name.removesuffix(".py") in sys.stdlib_module_names]
-    command = [sys.executable, "-B", "-c", "import runpy"]
-    if (
-        not taken
-        or not subprocess.run(
-            command, cwd=project.root, capture_output=True, check=False
-        ).returncode
-    ):
+    if not taken:
         return
-    text = f"{', '.join(taken)}: Python takes it for a module of its own and cannot start a stage"
-    moves = [f"mv {quote(name)} my_{quote(name)}" for name in taken]
-    yield problem("names", text, " && ".join(moves))
+    command = [sys.executable, "-B", "-c", "import runpy"]
+    tried = subprocess.run(command, cwd=project.root, capture_output=True, check=False)
+    if tried.returncode:
+        text = f"{', '.join(taken)}: Python takes it for its own module and cannot start a stage"
+        moves = [f"mv {quote(name)} my_{quote(name)}" for name in taken]
+        yield problem("names", text, " && ".join(moves))
 
 
 def check_packages(project: Project) -> Iterator[Finding]:
@@ -147,14 +144,15 @@ def check_packages(project: Project) -> Iterator[Finding]:
         return
     missing = []
     other = []
-    for name, versions in ((each.name, each.specifier) for each in wanted):
+    for each in wanted:
         try:
-            installed = importlib.metadata.version(name)
+            installed = importlib.metadata.version(each.name)
         except importlib.metadata.PackageNotFoundError:
-            missing.append(name)
+            missing.append(each.name)
             continue
-        if not versions.contains(installed, prereleases=True):
-            other.append(f"{name} {installed} instead of {str(versions).removeprefix('==')}")
+        if not each.specifier.contains(installed, prereleases=True):
+            tested = str(each.specifier).removeprefix("==")
+            other.append(f"{each.name} {installed} instead of {tested}")
     constraints = CONSTRAINTS if (pyproject.parent / CONSTRAINTS).is_file() else "constraints.txt"
     install = f"pip install -c {constraints} -e ."
     if missing:

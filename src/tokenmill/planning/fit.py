@@ -240,25 +240,19 @@ class Fit:
             f"{parameter_count(config):,} parameters: the lowest loss on this text in this time "
             f"(Chinchilla, Muennighoff), or one step more that reads it {READ_BY_LARGER} times"
         )
-        context = (
-            f"tokens: half of the documents have {document:,.0f} or more; at most about the width"
-        )
-        most = (
-            "as many as the time allows"
-            if train.epochs < most_epochs(work)
-            else "more would teach nothing"
-        )
-        worth = (
-            "nearly as good as new text"
-            if train.epochs <= REPEATS
-            else "each teaches less than the one before"
-        )
+        half = f"half of the documents have {document:,.0f} or more"
+        most = "as many as the time allows"
+        if train.epochs >= most_epochs(work):
+            most = "more would teach nothing"
+        worth = "nearly as good as new text"
+        if train.epochs > REPEATS:
+            worth = "each teaches less than the one before"
         epochs = f"{most}; {si(work.tokens_per_epoch * train.epochs, space='')} tokens, {worth}"
         rate = f"Muon's at this width (auto), after {train.schedule.warmup_steps} warm-up steps"
         return [
             ("vocabulary", f"{config.vocab_size:,}", vocabulary),
             ("model", f"{counted(config.n_layer, 'layer')}, {config.n_embd} wide", model),
-            ("context", f"{config.context_length}", context),
+            ("context", f"{config.context_length}", f"tokens: {half}; at most about the width"),
             ("batch", f"{train.batch_size}", _batch_reason(work)),
             ("epochs", f"{train.epochs}", epochs),
             ("rate", f"{train.peak:g}", rate),

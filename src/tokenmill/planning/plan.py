@@ -144,9 +144,8 @@ class PlanRow:
     @property
     def money(self) -> float | None:
         """The price of the whole training; None if it is not known."""
-        return (
-            None if self.price_per_hour is None else self.total_seconds / 3600 * self.price_per_hour
-        )
+        hours = self.total_seconds / 3600
+        return None if self.price_per_hour is None else hours * self.price_per_hour
 
 
 @dataclass(frozen=True)
@@ -282,9 +281,8 @@ def _workload(
 def _counted(root: Path) -> tuple[int | None, int | None]:
     """Training tokens and vocabulary size, from the metrics about them."""
     if all((root / paths.METRICS / f"{name}.json").exists() for name in ("tokens", "tokenizer")):
-        return read_metrics(TokensMetrics, root).train_tokens, read_metrics(
-            TokenizerMetrics, root
-        ).vocab_size
+        tokens = read_metrics(TokensMetrics, root).train_tokens
+        return tokens, read_metrics(TokenizerMetrics, root).vocab_size
     return None, None
 
 
@@ -302,12 +300,8 @@ def _last_training(root: Path, work: Workload) -> tuple[str, float, str] | None:
     rate = statistics.median(row.tokens_per_second for row in timing) * flops_per_token(trained)
     if not rate:  # less than half a token a second, which its table rounds away
         return None
-    seconds = step_flops(work) / rate
-    return (
-        "this machine",
-        seconds,
-        f"this machine: {rate:.3g} operations a second, measured in its last training",
-    )
+    source = f"this machine: {rate:.3g} operations a second, measured in its last training"
+    return "this machine", step_flops(work) / rate, source
 
 
 def _memory_on(gpu: Hardware, work: Workload) -> tuple[Callable[..., Memory], float]:

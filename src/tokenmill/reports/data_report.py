@@ -44,23 +44,16 @@ def text_flow(clean: CleanReport, tokens: int) -> list[tuple[str, str, list[str]
     documents = clean.documents
     skipped = [f"skipped: {skipped_in_words(files.skipped)}"] if files.skipped else []
     held_out = [f"held out: {counted(files.held_out, 'file')}"] if files.held_out else []
+    into, out = (
+        ["documents", counted(count, "character")]
+        for count in (clean.characters.into, clean.characters.out)
+    )
+    mean = f"{significant(tokens / max(1, documents.kept))} a document"
     return [
         ("raw", size(files.bytes, THIN), [counted(files.read, "file"), *skipped, *held_out]),
-        (
-            "read",
-            integer(documents.read),
-            ["documents", counted(clean.characters.into, "character")],
-        ),
-        (
-            "kept",
-            integer(documents.kept),
-            ["documents", counted(clean.characters.out, "character")],
-        ),
-        (
-            "encoded",
-            integer(tokens),
-            ["tokens", f"{significant(tokens / max(1, documents.kept))} a document"],
-        ),
+        ("read", integer(documents.read), into),
+        ("kept", integer(documents.kept), out),
+        ("encoded", integer(tokens), ["tokens", mean]),
     ]
 
 

@@ -67,10 +67,8 @@ class ComparedRun:
                 f"{name}: {paths.EVALUATION} has {len(evaluation.epochs)} epochs and "
                 f"{paths.HISTORY} {len(history)}; {paths.way_out(root / paths.HISTORY)}."
             )
-        shown = settings(read_yaml(root / PARAMS_FILE))
-        shown = {
-            name: value for name, value in shown.items() if not name.startswith("evaluate.prompts")
-        }
+        params = settings(read_yaml(root / PARAMS_FILE))
+        shown = {key: params[key] for key in params if not key.startswith("evaluate.prompts")}
         steps = read_rows(root / paths.STEPS, StepRow)
         if not steps:
             way_out = paths.way_out(root / paths.STEPS)

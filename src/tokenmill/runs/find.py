@@ -97,11 +97,9 @@ def find_model(
     epochs = available(root)
     run = unfinished(root)
     if not epochs:
-        why = (
-            f"{run.sentence}; no epoch is finished yet"
-            if run
-            else "`dvc repro` trains one, `dvc pull` fetches one"
-        )
+        why = "`dvc repro` trains one, `dvc pull` fetches one"
+        if run:
+            why = f"{run.sentence}; no epoch is finished yet"
         raise UserError(f"there is no model in {root / paths.MODEL}; {why}.")
     if run:
         note(f"{run.sentence}; the newest finished epoch is {len(epochs)}")
@@ -146,13 +144,11 @@ def _in_folder(folder: Path, tokenizer: Path | None, root: Path) -> FoundModel:
         raise UserError(
             f"{folder} holds no {CONFIG}: give a folder such as {paths.MODEL / 'epoch-1'}."
         )
-    file = tokenizer or folder / paths.TOKENIZER.name
-    if (
-        not file.exists()
-        and not tokenizer
-        and (root / paths.MODELS).resolve() in folder.resolve().parents
-    ):
-        file = root / paths.TOKENIZER
+    beside = folder / paths.TOKENIZER.name
+    is_of_project = (root / paths.MODELS).resolve() in folder.resolve().parents
+    if is_of_project and not beside.exists():
+        beside = root / paths.TOKENIZER
+    file = tokenizer or beside
     if not file.exists():
         fix = "give another." if tokenizer else "copy it there, or name it by --tokenizer FILE."
         raise UserError(f"there is no tokenizer {file}; {fix}")

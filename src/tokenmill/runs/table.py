@@ -276,19 +276,7 @@ def _row(
     entry: dict[str, Any], base: dict[str, Any] | None, repo: Repo, root: Path
 ) -> dict[str, Any]:
     state = (entry["State"] or "").lower().removeprefix("success")
-    row = {name: _metric(entry, metric) for name, metric in SHOWN_METRICS.items()}
-    is_trained = row["val_loss"] is not None and not state  # until it ends, of the run before
-    if not is_trained:
-        row = dict.fromkeys(SHOWN_METRICS)
-    else:
-        row |= {
-            "validation_text": entry.get(VALIDATION),
-            "tokenizer": entry.get(paths.TOKENIZER.parent.as_posix()),
-        }
-    if is_trained and entry.get("finetune.methods"):
-        row |= {name: _metric(entry, metric) for name, metric in FINETUNED_METRICS.items()}
-    counts = {name: _whole(row[name]) for name in COUNTS}
-    named = {
+    row = {
         "run": entry["Experiment"] or entry["rev"],
         "rev": entry["rev"],
         # DVC's own time has no date or no time of day, and no time zone
@@ -297,7 +285,14 @@ def _row(
         "changed": " ".join(_changes(entry, base)) if base else "",
         "text": str(entry.get("data.raw") or ""),
     }
-    return named | row | counts | (_times(entry, repo, root) if is_trained else {})
+    columns = SHOWN_METRICS | (FINETUNED_METRICS if entry.get("finetune.methods") else {})
+    found = {name: _metric(entry, metric) for name, metric in columns.items()}
+    if state or found["val_loss"] is None:  # until it ends, its metrics are of the run before
+        return row
+    row |= found | {name: _whole(found[name]) for name in COUNTS}
+    row["validation_text"] = entry.get(VALIDATION)
+    row["tokenizer"] = entry.get(paths.TOKENIZER.parent.as_posix())
+    return row | _times(entry, repo, root)
 
 
 def _metric(entry: Mapping[str, Any], name: str) -> float | None:

@@ -60,13 +60,8 @@ class UnderWay:
         the run continues."""
         if not self.is_on:
             return self.run.saved
-        return max(
-            [
-                self.run.first_step,
-                self.run.saved,
-                *(rows[-1].step for rows in (self.steps, self.validations) if rows),
-            ]
-        )
+        shown = [rows[-1].step for rows in (self.steps, self.validations) if rows]
+        return max([self.run.first_step, self.run.saved, *shown])
 
     def last(self) -> "UnderWay":
         """This training with the last rows of its tables, which stay when it is finished. If
