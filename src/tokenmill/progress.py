@@ -7,7 +7,7 @@ bar nor its import.
 import sys
 import textwrap
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Self, TextIO
 
 from rich.console import Group
@@ -188,11 +188,10 @@ class TrainingDisplay:
         paid = f"{_paid(spent) or duration(spent.seconds)} spent"
         to_pay = [f"{_paid(to_come)} to come"] if _paid(to_come) else []
         facts = [state, speed, f"{duration(left)} left", paid, *to_pay, f"until {clock(left)}"]
+        first, *_ = fact_lines(facts, self._live.console.width, gap=2, indent=8)
         steps = f"step {step:,} of {self._total:,}  epoch {epoch:.2f}"
         self._bar.update(self._task, completed=step, description=steps)
-        self._live.update(
-            Group(self._bar, _first_line(facts, self._live.console.width)), refresh=True
-        )
+        self._live.update(Group(self._bar, first), refresh=True)
 
     def epoch(
         self, epoch: int, *, train_loss: float, val_loss: float, bits_per_byte: float
@@ -211,11 +210,11 @@ class TrainingDisplay:
             self._live = None
 
 
-def _first_line(facts: Sequence[str], width: int) -> str:
-    """As many of the facts as fit on one line. They are ordered by importance."""
-    # A line breaks only between facts
-    whole = "  ".join(fact.replace(" ", "\xa0") for fact in facts)
-    return textwrap.wrap(whole, width, initial_indent=" " * 8)[0].replace("\xa0", " ")
+def fact_lines(facts: Iterable[str], width: int, *, gap: int, indent: int = 0) -> list[str]:
+    """Facts beside each other, on lines that break only between them."""
+    whole = (" " * gap).join(fact.replace(" ", "\xa0") for fact in facts)
+    lines = textwrap.wrap(whole, width, initial_indent=" " * indent)
+    return [line.replace("\xa0", " ") for line in lines]
 
 
 def amounts(spent: "Cost") -> str:

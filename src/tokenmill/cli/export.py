@@ -88,9 +88,9 @@ def run(options: argparse.Namespace) -> None:
     api = None if options.push is None else client(options.push)
     checkpoint = model_of(options)
     name = re.sub(r"[^\w.-]+", "-", checkpoint.name).strip("-.")
-    target = options.folder or Path("exports") / (
-        name if options.format == "hf" else f"{name}-{options.format}"
-    )
+    if options.format != "hf":
+        name = f"{name}-{options.format}"
+    target = options.folder or Path("exports") / name
     card = target / CARD
     if not (api and is_export_of(checkpoint, target, options.format)):
         export(checkpoint, record_of(checkpoint, Path()), target, options.format)
@@ -228,11 +228,8 @@ def _sentence(error: Exception, api: "HfApi", name: str) -> str:
             f"{api.endpoint} answers, but not as the Hugging Face Hub does; look at HF_ENDPOINT "
             "and the network."
         )
-    said = (
-        " ".join(str(getattr(error, "server_message", None) or error).split())
-        or type(error).__name__
-    )
-    said = said.replace(str(api.token), "•••")[:300]
+    said = " ".join(str(getattr(error, "server_message", None) or error).split())
+    said = (said or type(error).__name__).replace(str(api.token), "•••")[:300]
     if status:
         return f"{api.endpoint} refused {name} ({status}): {said}"
     return f"{name} was not pushed: {said}; type the same again once {api.endpoint} answers."

@@ -93,10 +93,8 @@ def run(options: argparse.Namespace) -> None:
     )
     say(f"{found.name}: {target}")
     say(f"to keep it:        git add {paths.STARTS} && git commit, and `dvc push`")
-    say(
-        "to train from it:  dvc exp run "
-        + " ".join(f"-S model.{key}={shlex.quote(str(v))}" for key, v in values.items())
-    )
+    settings = [f"-S model.{key}={shlex.quote(str(value))}" for key, value in values.items()]
+    say(f"to train from it:  dvc exp run {' '.join(settings)}")
 
 
 @dataclass(frozen=True)
@@ -160,9 +158,8 @@ def adopt(checkpoint: "FoundModel", target: Path) -> "ModelConfig":
         elif described.get("model_type") == "gpt2":
             published = _gpt2_config(source / CONFIG)
             config = _with_turns(backend, checkpoint.tokenizer, published)
-            weights = _with_rows(
-                _gpt2_weights(source / WEIGHTS), config.vocab_size - published.vocab_size
-            )
+            added = config.vocab_size - published.vocab_size
+            weights = _with_rows(_gpt2_weights(source / WEIGHTS), added)
             model = model_of(config, weights, source / WEIGHTS)
         else:
             raise UserError(
@@ -229,12 +226,11 @@ def _gpt2_weights(path: Path) -> dict[str, "Tensor"]:
     known = tuple(
         theirs for ours, theirs in model_class("gpt2").hf_names if not ours.startswith(".")
     )
+    mask = (".attn.bias", ".attn.masked_bias")  # the causal one, of older versions
     tensors = {
         name if name.startswith(known) else f"transformer.{name}": tensor
         for name, tensor in read_weights(path).items()
-        if not name.endswith(
-            (".attn.bias", ".attn.masked_bias")
-        )  # the causal mask of older versions
+        if not name.endswith(mask)
     }
     if EMBEDDING in tensors:
         tensors.setdefault(HEAD, tensors[EMBEDDING].clone())

@@ -93,11 +93,9 @@ class Profile:
         largest = max(LIMITS, key=self.share)
         work = [o for o in self.operations if o.kind == "other operations"]
         tiny = sum(o.seconds for o in work) < TINY_SECONDS * sum(o.calls for o in work)
-        return (
-            "the launches of many tiny operations"
-            if largest == "other operations" and tiny
-            else LIMITS[largest]
-        )
+        if largest == "other operations" and tiny:
+            return "the launches of many tiny operations"
+        return LIMITS[largest]
 
     @property
     def sentence(self) -> str:
@@ -185,16 +183,15 @@ def _profile(params: "AllParams", *, steps: int, trace: Path) -> Profile:
     for step in range(STEPS_TO_RECORD):  # compile, allocate, record
         benchmark.step(step)
     rate = product_rate(compute)
-    activities = [ProfilerActivity.CPU] + (
-        [ProfilerActivity.CUDA] if compute.device.type == "cuda" else []
-    )
+    on_gpu = compute.device.type == "cuda"
+    activities = [ProfilerActivity.CPU, *[ProfilerActivity.CUDA] * on_gpu]
     with profile(activities=activities, acc_events=True) as profiler:
         began = time.perf_counter()
         seen = sum(benchmark.step(STEPS_TO_RECORD + step) for step in range(steps))
         synchronize(compute)
         seconds = time.perf_counter() - began
     profiler.export_chrome_trace(str(trace))  # for chrome://tracing or https://ui.perfetto.dev
-    operations = _operations(profiler, on_gpu=compute.device.type == "cuda")
+    operations = _operations(profiler, on_gpu=on_gpu)
     return Profile(steps, seconds, seen, operations, seen * flops_per_token(config), rate)
 
 

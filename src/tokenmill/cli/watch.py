@@ -27,7 +27,7 @@ from tokenmill.core import paths
 from tokenmill.core.errors import UserError, first_line
 from tokenmill.core.files import write_text
 from tokenmill.display import console, say, shortened
-from tokenmill.progress import amounts, clock
+from tokenmill.progress import amounts, clock, fact_lines
 
 if TYPE_CHECKING:
     from tokenmill.reports.charts import Chart
@@ -265,21 +265,16 @@ class Watched:
         bar.width = width
         bar.add_column(no_wrap=True)
         bar.add_column(ratio=1)
-        bar.add_row(
-            f"{self.now.step / self.now.run.steps:4.0%}",
-            ProgressBar(self.now.run.steps, self.now.step),
-        )
-        facts = "   ".join(
-            " ".join([name, value, *notes]).replace(" ", "\xa0")
-            for name, value, notes in self.facts()
-        )
+        step, steps = self.now.step, self.now.run.steps
+        bar.add_row(f"{step / steps:4.0%}", ProgressBar(steps, step))
+        facts = [" ".join([name, value, *notes]) for name, value, notes in self.facts()]
         about = " · ".join(line[1] for line in self.now.run.plan[:2])
         parts: list[Text | Table] = [
             *(Text(line, "bold") for line in textwrap.wrap(self.sentence(steps=True), width)),
             Text(shortened(about, width), "dim"),
             bar,
+            *map(Text, fact_lines(facts, width, gap=3)),
         ]
-        parts += [Text(line.replace("\xa0", " ")) for line in textwrap.wrap(facts, width)]
         chart = self.chart()
         if chart:
             parts += [Text(""), *draw(chart, width, CHART_LINES), _legend(chart)]
@@ -295,14 +290,16 @@ class Watched:
         sentence = self.sentence(steps=False)
         if self.now.is_on and not self.is_over and not reloads:
             sentence += f", as of {clock(0)}"
-        values = {
-            "now": self.now,
-            "sentence": sentence,
-            "every": PAGE_EVERY if reloads else None,
-            "chart": self.chart(),
-            "answers": self.answers,
-        }
-        write_text(path, render("watch.html", **values, facts=self.facts()))
+        page = render(
+            "watch.html",
+            now=self.now,
+            sentence=sentence,
+            every=PAGE_EVERY if reloads else None,
+            chart=self.chart(),
+            answers=self.answers,
+            facts=self.facts(),
+        )
+        write_text(path, page)
         return path
 
 

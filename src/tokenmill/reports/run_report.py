@@ -102,11 +102,9 @@ def verdict(evaluation: Evaluation) -> str:
 def _course(epochs: Sequence[EpochResult]) -> str:
     pairs = itertools.pairwise(epochs)
     rises = [str(new.epoch) for old, new in pairs if new.val_loss >= old.val_loss]
-    return (
-        f"it did not fall in epoch {', '.join(rises)}"
-        if rises
-        else "it fell in every epoch, more may still help"
-    )
+    if rises:
+        return f"it did not fall in epoch {', '.join(rises)}"
+    return "it fell in every epoch, more may still help"
 
 
 def _gap_trend(first: EpochResult, last: EpochResult) -> str:
@@ -165,12 +163,10 @@ def epoch_times(
     times = {}
     for epoch in costs:
         first, last = starts[epoch.epoch - 1], starts[epoch.epoch]
-        rate = statistics.median(
-            row.tokens_per_second for row in timing if first < row.step <= last
-        )
-        times[epoch.epoch] = EpochTime(
-            rate, tokens_per_step / rate if rate else math.inf, epoch.cost
-        )
+        rates = [row.tokens_per_second for row in timing if first < row.step <= last]
+        rate = statistics.median(rates)
+        seconds_per_step = tokens_per_step / rate if rate else math.inf
+        times[epoch.epoch] = EpochTime(rate, seconds_per_step, epoch.cost)
     return times
 
 
@@ -295,10 +291,8 @@ def _losses_by_epoch(evaluation: Evaluation) -> Chart:
     training = [result.train_loss for result in evaluation.epochs]
     validation = [result.val_loss for result in evaluation.epochs]
     series = []
-    for name, losses, colour in (
-        ("training", training, TRAIN),
-        ("validation", validation, VALIDATION),
-    ):
+    lines = ("training", training, TRAIN), ("validation", validation, VALIDATION)
+    for name, losses, colour in lines:
         titles = [
             f"epoch {n}: {name} loss {fixed(loss)}" for n, loss in zip(numbers, losses, strict=True)
         ]
@@ -314,10 +308,8 @@ def _accuracy_by_epoch(benchmarks: BenchmarksFile) -> Chart | None:
     for number, result in enumerate(benchmarks.results[:MOST_LINES]):
         values = [100 * result.accuracy(score).value for score in result.epochs]
         epochs = [score.epoch for score in result.epochs]
-        titles = [
-            f"epoch {n}: {result.name} {value:.1f} %"
-            for n, value in zip(epochs, values, strict=True)
-        ]
+        points = zip(epochs, values, strict=True)
+        titles = [f"epoch {n}: {result.name} {value:.1f} %" for n, value in points]
         colour, stroke = line_look(number)
         series.append(Series(values, colour, result.name, epochs, titles, stroke))
     if not series:
@@ -365,6 +357,5 @@ def means(steps: Sequence[StepRow], column: str) -> tuple[list[int], list[float]
     rows."""
     rows = -(-len(steps) // POINTS)
     groups = [steps[start : start + rows] for start in range(0, len(steps), rows)]
-    return [group[-1].step for group in groups], [
-        float(np.mean([getattr(row, column) for row in group])) for group in groups
-    ]
+    values = [float(np.mean([getattr(row, column) for row in group])) for group in groups]
+    return [group[-1].step for group in groups], values
