@@ -108,10 +108,9 @@ def check_text(project: Project) -> Iterator[Finding]:
     total = sum(source.size for source in sources)
     text = f"{raw}: {counted(len(sources), 'file')}, {total:,} bytes"
     if not is_url(raw) and not Path(raw).is_absolute() and not holds(root, str(root / raw)):
+        text += "; queued and --temp runs do not find a relative path outside"
         fix = f"dvc exp run {override('data.raw', str((root / raw).resolve()))}"
-        yield warning(
-            "text", f"{text}; queued and --temp runs do not find a relative path outside", fix
-        )
+        yield warning("text", text, fix)
     else:
         yield ok("text", text)
 
@@ -211,9 +210,8 @@ def check_memory(project: Project) -> Iterator[Finding]:
         f"{size(free)} of {size(total)} free"
     )
     if need.fixed > free:
-        yield problem(
-            "memory", text, "a smaller model, or another machine: `tokenmill plan` compares them"
-        )
+        fix = "a smaller model, or another machine: `tokenmill plan` compares them"
+        yield problem("memory", text, fix)
     elif need.total > free:
         fix = "set runtime.micro_batch_size to auto"
         yield warning("memory", f"{text}; training will take fewer sequences at a time", fix)
@@ -264,13 +262,11 @@ def check_files(project: Project) -> Iterator[Finding]:
         disk = os.statvfs(folder) if hasattr(os, "statvfs") else None  # (not on Windows)
         # Some file systems do not count files
         if disk and disk.f_files and disk.f_favail < FEWEST_FILES:
-            yield problem(
-                "files",
-                f"the disk of {folder.resolve()} has room for {disk.f_favail:,} more files, "
-                "however small",
-                "remove files there (`df -i` counts them), or move the project and its cache to "
-                "another disk (dvc cache dir FOLDER)",
-            )
+            room = f"{disk.f_favail:,} more files, however small"
+            move = "move the project and its cache to another disk (dvc cache dir FOLDER)"
+            text = f"the disk of {folder.resolve()} has room for {room}"
+            fix = f"remove files there (`df -i` counts them), or {move}"
+            yield problem("files", text, fix)
 
 
 def bytes_to_write(

@@ -136,11 +136,8 @@ def _lost(targets: dict[str, Path]) -> Finding:
     else:
         text, first = f"into {cache}, which is not there", "mount it again; or: "
     links = f"find -L {' '.join(targets)} -type l -lname '*/files/md5/*' -exec rm {{}} +"
-    return problem(
-        "dvc",
-        f"{', '.join(targets)}: links of DVC lead {text}",
-        f"{first}{links}; then dvc pull or dvc repro",
-    )
+    fix = f"{first}{links}; then dvc pull or dvc repro"
+    return problem("dvc", f"{', '.join(targets)}: links of DVC lead {text}", fix)
 
 
 def check_cache(project: Project) -> Iterator[Finding]:
@@ -163,12 +160,9 @@ def check_cache(project: Project) -> Iterator[Finding]:
     elif linked:
         yield ok("cache", "linked into the workspace: no output lies on the disk twice")
     else:
-        yield warning(
-            "cache",
-            f"no links between {folder} and the workspace: every output lies on the disk twice",
-            "dvc config cache.type hardlink,symlink,copy; and a cache on the same disk: dvc cache "
-            "dir .dvc/cache",
-        )
+        text = f"no links between {folder} and the workspace: every output lies on the disk twice"
+        fix = "dvc config cache.type hardlink,symlink,copy; and a cache on the same disk: "
+        yield warning("cache", text, f"{fix}dvc cache dir .dvc/cache")
 
 
 def _of_letters(cache: Path) -> Iterator[Finding]:
@@ -346,9 +340,8 @@ def check_model(project: Project) -> Iterator[Finding]:
 
 def _not_compared(repo: Repo, error: Exception) -> Finding:
     if isinstance(error, LockError):
-        return warning(
-            "pipeline", "not compared while DVC is at work here", "wait for the other DVC command"
-        )
+        text = "not compared while DVC is at work here"
+        return warning("pipeline", text, "wait for the other DVC command")
     if isinstance(error, TimeoutError):
         text = (
             f"not compared: that takes more than {STATUS_TIMEOUT:.0f} s "
@@ -356,10 +349,8 @@ def _not_compared(repo: Repo, error: Exception) -> Finding:
         )
         return warning("pipeline", text, "dvc status")
     if isinstance(error, sqlite3.DatabaseError):
-        fix = f"rm -r {quote(str(repo.site_cache_dir))}"
-        return problem(
-            "pipeline", f"DVC's index of hashes is damaged ({error}); DVC makes it again", fix
-        )
+        text = f"DVC's index of hashes is damaged ({error}); DVC makes it again"
+        return problem("pipeline", text, f"rm -r {quote(str(repo.site_cache_dir))}")
     if isinstance(error, OSError) and error.errno in DISK_FULL:
         text = f"not compared: DVC cannot write here ({error.strerror})"
         return problem("pipeline", text, f"df -h {quote(repo.root_dir)}")

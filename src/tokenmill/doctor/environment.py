@@ -5,6 +5,7 @@ other checks could not run.
 """
 
 import importlib.metadata
+import itertools
 import os
 import platform
 import shutil
@@ -38,6 +39,8 @@ STATUS = ("status", "--porcelain", "-z", "--no-renames", "--untracked-files=all"
 
 ACTIVATE = ". .venv/bin/activate"
 
+NEW_REPOSITORY = "git init && git add -A && git commit -m start"
+
 BACK = "git checkout HEAD . && dvc checkout"
 """Back to the last commit and its model."""
 
@@ -53,24 +56,17 @@ def check_limits(root: Path) -> Iterator[Finding]:
     if narrow := narrow_address_space():
         yield problem("limits", f"{narrow} (nothing else was checked)", "ulimit -v unlimited")
     if sys.flags.safe_path:
-        yield problem(
-            "limits",
-            "PYTHONSAFEPATH is set: `python -m stages` does not find the stages",
-            "unset PYTHONSAFEPATH",
-        )
+        text = "PYTHONSAFEPATH is set: `python -m stages` does not find the stages"
+        yield problem("limits", text, "unset PYTHONSAFEPATH")
     if (encoding := sys.getfilesystemencoding()) != "utf-8":
-        yield warning(
-            "limits",
-            f"names of files are {encoding} here: those with other letters are not found",
-            "export PYTHONUTF8=1",
-        )
+        text = f"names of files are {encoding} here: those with other letters are not found"
+        yield warning("limits", text, "export PYTHONUTF8=1")
     if not is_writable(root):
-        yield problem(
-            "folder",
+        text = (
             f"{root.resolve()} cannot be written (read-only, or another user's); cache, pipeline "
-            "and disk were not checked",
-            "take a copy of your own: git clone",
+            "and disk were not checked"
         )
+        yield problem("folder", text, "take a copy of your own: git clone")
 
 
 def is_writable(root: Path) -> bool:
@@ -84,9 +80,8 @@ def check_python(_: Project) -> Iterator[Finding]:
     found = shutil.which("python")
     version = f"{platform.python_version()}, {here}"
     if found is None:
-        yield problem(
-            "python", f"{version}; the stages run by `python`, which is not on the PATH", ACTIVATE
-        )
+        text = f"{version}; the stages run by `python`, which is not on the PATH"
+        yield problem("python", text, ACTIVATE)
     elif Path(found).parent.resolve() != here.parent.resolve():
         yield problem("python", f"{version}; but the stages would run by {found}", ACTIVATE)
     else:
@@ -176,9 +171,7 @@ def check_git(project: Project) -> Iterator[Finding]:
         return
     if git.ask(root, "check-ignore", "-q", "dvc.yaml") is not None:
         text = f"the repository around this project ignores it, as {git.folder(root)}"
-        yield problem(
-            "git", text, "move it out; then git init && git add -A && git commit -m start"
-        )
+        yield problem("git", text, f"move it out; then {NEW_REPOSITORY}")
         return
     branch = git.ask(root, "symbolic-ref", "--quiet", "--short", "HEAD")
     if branch is None and check_running(root).level == "warning":
@@ -221,8 +214,7 @@ def _refused(root: Path) -> Finding:
     here = root.resolve()
     top = next((folder for folder in (here, *here.parents) if (folder / ".git").exists()), None)
     if top is None:
-        fix = "git init && git add -A && git commit -m start"
-        return problem("git", f"{here} is not in a git repository", fix)
+        return problem("git", f"{here} is not in a git repository", NEW_REPOSITORY)
     said = git.failure(root, *STATUS)
     if "safe.directory" in said:  # the only words of it that git does not translate
         fix = f"git config --global --add safe.directory {quote(str(top))}"
@@ -246,15 +238,10 @@ def check_identity(project: Project) -> Iterator[Finding]:
         for name in names
     ]
     if not all(known):
-        fix = (
-            'git config --global user.name "Your Name" '
-            "&& git config --global user.email you@example.org"
-        )
-        yield warning(
-            "identity",
-            "git does not know your name, so neither `git commit` nor `dvc exp run` works",
-            fix,
-        )
+        text = "git does not know your name, so neither `git commit` nor `dvc exp run` works"
+        name = 'git config --global user.name "Your Name"'
+        fix = f"{name} && git config --global user.email you@example.org"
+        yield warning("identity", text, fix)
 
 
 def _deleted(root: Path, files: str) -> Finding:
@@ -275,9 +262,8 @@ def _locked(root: Path) -> Iterator[Finding]:
     own, shared = (root / line for line in said.splitlines())  # two, in a further work tree
     if locks := sorted([*own.glob("*.lock"), *shared.glob("refs/epoch-*.lock")]):
         text = f"locked by a git that runs or was killed: {few([path.name for path in locks])}"
-        yield problem(
-            "lock", text, f"if no git runs: rm {' '.join(quote(str(path)) for path in locks)}"
-        )
+        remove = f"rm {' '.join(quote(str(path)) for path in locks)}"
+        yield problem("lock", text, f"if no git runs: {remove}")
 
 
 def uncommitted(root: Path) -> list[str] | None:
@@ -311,9 +297,8 @@ def check_running(root: Path) -> Finding:
         try:
             commands = _running(lock)
         except UserError:
-            return problem(
-                "runs", f"{lock} is damaged, DVC will refuse to run", f"rm {quote(str(lock))}"
-            )
+            text = f"{lock} is damaged, DVC will refuse to run"
+            return problem("runs", text, f"rm {quote(str(lock))}")
         if commands:
             at_work.append(f"{where}: {', '.join(commands)}")
     if at_work:
@@ -357,13 +342,9 @@ def _running(lock: Path, *, tries: int = 5) -> list[str]:
             raise
         time.sleep(MOMENT)
         return _running(lock, tries=tries - 1)
-    holders = [
-        *locks.write.values(),
-        *(holder for holders in locks.read.values() for holder in holders),
-    ]
-    return sorted(
-        {f"{holder.cmd} (process {holder.pid})" for holder in holders if _is_dvc(holder.pid)}
-    )
+    holders = itertools.chain(locks.write.values(), *locks.read.values())
+    at_work = (holder for holder in holders if _is_dvc(holder.pid))
+    return sorted({f"{holder.cmd} (process {holder.pid})" for holder in at_work})
 
 
 def _is_dvc(pid: int) -> bool:

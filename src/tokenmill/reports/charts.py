@@ -151,13 +151,12 @@ def bar_chart(
     width = 0.84 * group / len(series)
     heights = _enclosing(0, max(value for one in series for value in one.values) or 1)
     y_axis = Axis(heights[0], heights[-1])
-    places = [
-        [
-            Bar(_round((i + 0.08) * group + n * width), _round(0.94 * width), y_axis.percent(value))
-            for i, value in enumerate(one.values)
-        ]
-        for n, one in enumerate(series)
-    ]
+
+    def bar(number: int, n: int, value: float) -> Bar:
+        left = (number + 0.08) * group + n * width
+        return Bar(_round(left), _round(0.94 * width), y_axis.percent(value))
+
+    places = [[bar(i, n, v) for i, v in enumerate(one.values)] for n, one in enumerate(series)]
     every = math.ceil(len(labels) / LABELS)
     return Chart(
         x_label,
@@ -248,20 +247,15 @@ class Axis:
 
 def _x_ticks(axis: Axis, end: float) -> list[Tick]:
     """Ticks at round numbers, and one where the lines end."""
-    far = [
-        value for value in axis.whole(X_TICKS) if axis.percent(value) <= axis.percent(end) - NEAR
-    ]
-    labels = _labels([*far, end])
-    return [
-        Tick(axis.percent(value), label) for value, label in zip([*far, end], labels, strict=True)
-    ]
+    latest = axis.percent(end) - NEAR
+    values = [*(value for value in axis.whole(X_TICKS) if axis.percent(value) <= latest), end]
+    labelled = zip(values, _labels(values), strict=True)
+    return [Tick(axis.percent(value), label) for value, label in labelled]
 
 
 def _y_ticks(axis: Axis, values: Sequence[float]) -> list[Tick]:
-    return [
-        Tick(_round(100 - axis.percent(value)), label)
-        for value, label in zip(values, _labels(values), strict=True)
-    ]
+    labelled = zip(values, _labels(values), strict=True)
+    return [Tick(_round(100 - axis.percent(value)), label) for value, label in labelled]
 
 
 def _labels(values: Sequence[float]) -> list[str]:

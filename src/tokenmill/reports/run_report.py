@@ -277,12 +277,11 @@ def _lines(run: RunRecord) -> list[EpochLine]:
 
 
 def _prompts(evaluation: Evaluation) -> list[PromptAnswers]:
+    names = [f"epoch {result.epoch}" for result in evaluation.epochs]
+    answers = zip(*(result.answers for result in evaluation.epochs), strict=True)
     return [
-        compare_answers(
-            question,
-            [(f"epoch {result.epoch}", result.answers[number]) for result in evaluation.epochs],
-        )
-        for number, question in enumerate(evaluation.questions)
+        compare_answers(question, list(zip(names, row, strict=True)))
+        for question, row in zip(evaluation.questions, answers, strict=True)
     ]
 
 

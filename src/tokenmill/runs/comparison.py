@@ -251,10 +251,8 @@ class Comparison:
         for run in self.runs:
             questions |= {_identity(question): question for question in run.evaluation.questions}
         return [
-            compare_answers(
-                question, [(epoch.name, epoch.answer(question)) for epoch in self.epochs]
-            )
-            for question in questions.values()
+            compare_answers(one, [(epoch.name, epoch.answer(one)) for epoch in self.epochs])
+            for one in questions.values()
         ]
 
 

@@ -114,11 +114,8 @@ class Writer:
     def _conversation(self, messages: Iterable[Mapping[str, str]]) -> tuple[list[int], list[str]]:
         """The ids of a conversation up to its answer, and notes. They take at most half of the
         context, unless one turn is longer."""
-        turns = [
-            (message["role"], message["content"])
-            for message in messages
-            if message["content"].strip()
-        ]
+        said = ((message["role"], message["content"]) for message in messages)
+        turns = [(role, text) for role, text in said if text.strip()]
         limit = self.model.config.context_length // 2
         dropped = len(turns) - self._newest(turns, limit - 1)  # the mark of the answer takes one
         ids, notes = self._encode(chat_prompt(turns[dropped:]) if turns else Document(""))
