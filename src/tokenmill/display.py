@@ -148,6 +148,7 @@ def print_columns(
     *,
     right: Collection[int] = (),
     gap: int = 2,
+    folds: bool = False,
     out: TextIO | None = None,
 ) -> None:
     """Print rows of cells in aligned columns. On a terminal the last column wraps instead of
@@ -158,6 +159,7 @@ def print_columns(
         right: the columns, counted from 0, that are aligned to the right. They are figures, so the
             columns that a terminal has no room for stand in a table below, after the first one.
         gap: the number of blanks between two columns.
+        folds: whether a figure that is wider than the terminal goes on in the next line.
         out: the stream to print on; stdout if it is not given.
     """
     cells = [
@@ -176,11 +178,12 @@ def print_columns(
         table = Table.grid(padding=(0, gap, 0, 0))
         for column in part:
             justify = "right" if column in right else "left"
-            table.add_column(justify=justify, no_wrap=column < last, overflow="fold")
+            is_whole = column < last and not folds
+            table.add_column(justify=justify, no_wrap=is_whole, overflow="fold")
         for row in zip(*(columns[column] for column in part), strict=True):
             table.add_row(*row)
-        wide = max(limit, sum(widths[column] for column in part)) - gap
-        print_blocks([Text()] * (number > 0) + [table], console(out, width=wide))
+        wide = limit if folds else max(limit, sum(widths[column] for column in part))
+        print_blocks([Text()] * (number > 0) + [table], console(out, width=wide - gap))
 
 
 def _side_by_side(widths: Sequence[int], limit: int) -> list[list[int]]:

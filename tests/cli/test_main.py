@@ -219,7 +219,7 @@ def test_help_lists_commands_and_exit_codes():
         ("plan --presett phase1", "--presett", "--preset"),
         ("preset phas3", "phas3", "phase3"),
         ("summary now", "now", "`tokenmill summary --help`"),
-        ("plan --devices 0", "--devices", "1 or more"),
+        ("plan --devices 0", "--devices", "between 1 and 10,000"),
         ("completion", "SHELL", "`tokenmill completion --help`"),
     ],
 )

@@ -1,12 +1,13 @@
 """A comparison's tables, its caution and its answers, on a terminal and as a page."""
 
-import io
 import itertools
+import os
 import re
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 
@@ -17,7 +18,6 @@ from tokenmill.cli.compare import print_comparison, render_page
 from tokenmill.core.errors import UserError
 from tokenmill.core.files import write_text
 from tokenmill.core.paths import HISTORY, STEPS
-from tokenmill.display import console
 from tokenmill.runs.comparison import ComparedEpoch, ComparedRun, Comparison
 
 MakeRun = Callable[..., ComparedRun]
@@ -47,8 +47,10 @@ def compared(*runs: tuple[str, ComparedRun, int]) -> Comparison:
 
 
 def printed(comparison: Comparison, *, width: int, colours: bool) -> str:
-    out = Terminal() if colours else io.StringIO()
-    print_comparison(comparison, console(out, width=width))
+    out = Terminal()
+    shown = {"COLUMNS": str(width)} | ({} if colours else {"NO_COLOR": "1"})
+    with mock.patch.dict(os.environ, shown):
+        print_comparison(comparison, out)
     return out.getvalue()
 
 

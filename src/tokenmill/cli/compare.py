@@ -7,7 +7,7 @@ import argparse
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TextIO
 
 from rich.console import Group, RenderableType
 from rich.padding import Padding
@@ -227,30 +227,31 @@ def _series(
     return Series(values, colour, run.name, x, titles, f"line-{number + 1} {stroke}")
 
 
-def print_comparison(comparison: "Comparison") -> None:
-    """Print the whole comparison."""
-    screen = console()
+def print_comparison(comparison: "Comparison", out: TextIO | None = None) -> None:
+    """Print the whole comparison on `out`, or on stdout."""
+    screen = console(out)
     colours = bool(screen.color_system) and not screen.no_color
     best = comparison.best
     measures = {
         name: [BEST * (name in best and best[name][n]) + cell for n, cell in enumerate(cells)]
         for name, cells in comparison.measures.items()
     }
-    _print_table("", comparison.names, measures)
-    if best:
-        say(f"\n{BEST.strip()} the best of its row")
-    if comparison.caution:
-        say(f"\n{comparison.caution}")
+    _print_table({"": comparison.names} | measures, out)
+    sentences = [f"{BEST.strip()} the best of its row"] * bool(best)
+    sentences += filter(None, [comparison.caution])
+    for sentence in sentences:
+        print_blocks([Text(), Text(sentence)], screen)
     if comparison.settings:
-        say()
-        _print_table("what differs", comparison.names, comparison.settings)
+        print_blocks([Text()], screen)
+        _print_table({"what differs": comparison.names} | comparison.settings, out)
     for prompt in comparison.prompts:
         print_blocks([Text(), _prompt(prompt, colours=colours)], screen)
 
 
-def _print_table(head: str, names: Sequence[str], rows: Mapping[str, Sequence[str]]) -> None:
-    cells = [(head, *names), *((name, *values) for name, values in rows.items())]
-    print_columns([list(map(_line, row)) for row in cells], right=range(1, 1 + len(names)), gap=3)
+def _print_table(rows: Mapping[str, Sequence[str]], out: TextIO | None) -> None:
+    """Print a table, given the cells behind the name of each row; the first row is its head."""
+    cells = [list(map(_line, (name, *values))) for name, values in rows.items()]
+    print_columns(cells, right=range(1, len(cells[0])), gap=3, folds=True, out=out)
 
 
 def _prompt(one: "PromptAnswers", *, colours: bool) -> RenderableType:
