@@ -343,12 +343,11 @@ def check_listing(address: str) -> None:
             raise UserError(
                 f"{address} has a file whose name leads elsewhere ({name}); take another folder."
             )
-        if parents := [
-            parent for parent in map(str, PurePosixPath(name).parents) if parent in files
-        ]:
+        above = next((one for one in map(str, PurePosixPath(name).parents) if one in files), None)
+        if above is not None:
             raise UserError(
-                f"{address} has {parents[0]} and {name}, so that one name is a file and a folder; "
-                "take another folder."
+                f"{address} has {above} and {name}, so that one name is a file and a folder; take "
+                "another folder."
             )
     total = sum(info.get("size") or 0 for info in files.values())
     free = shutil.disk_usage(".").free

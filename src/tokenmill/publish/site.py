@@ -68,10 +68,8 @@ def publish(
         raise UserError(f"{run.sentence}; a run is published when it is finished.")
     manifest = read_manifest(root / paths.MODEL)
     report, evaluation = read_results(root, manifest.weights)
-    numbers = sorted(
-        {chosen_epoch(each, manifest.epochs, "the workspace") for each in epochs or ()}
-    )
-    numbers = numbers or list(range(1, manifest.epochs + 1))
+    wanted = epochs or range(1, manifest.epochs + 1)
+    numbers = sorted({chosen_epoch(each, manifest.epochs, "the workspace") for each in wanted})
     tokenizer = read_tokenizer(root / paths.TOKENIZER)
     packed = {
         number: pack(*load_pair(find_model(root, epoch=number)), epoch=number, precision=precision)

@@ -236,10 +236,9 @@ def _without(entry: Mapping[str, Any], metrics: Collection[str]) -> dict[str, An
 
 def _note_damage(root: Path) -> None:
     """Say which metrics of the workspace are damaged. DVC leaves them out without a word."""
-    folders = paths.METRICS, paths.FINETUNED_METRICS
-    for file in [
-        root / folder / name for folder in folders for name in ("train.json", "eval.json")
-    ]:
+    folders = root / paths.METRICS, root / paths.FINETUNED_METRICS
+    files = (folder / name for folder in folders for name in ("train.json", "eval.json"))
+    for file in files:
         with contextlib.suppress(OSError):
             try:
                 if file.exists():
@@ -297,9 +296,8 @@ def _row(
 
 def _metric(entry: Mapping[str, Any], name: str) -> float | None:
     """A metric. DVC adds the name of its file if another file or a parameter has the same name."""
-    found = (
-        entry.get(key) for key in (name, f"metrics/train.json:{name}", f"metrics/eval.json:{name}")
-    )
+    names = (name, f"metrics/train.json:{name}", f"metrics/eval.json:{name}")
+    found = (entry.get(each) for each in names)
     return next((float(value) for value in found if isinstance(value, int | float)), None)
 
 
