@@ -2,7 +2,7 @@
 
 import base64
 from collections.abc import Sequence
-from typing import Any, get_args
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,7 +15,7 @@ from tokenmill.evaluation.generate import candidate_probabilities, generate
 from tokenmill.evaluation.sampling import Sampling
 from tokenmill.model.gpt import GPT, build
 from tokenmill.publish import weights
-from tokenmill.publish.weights import KNOWN, Precision, packed
+from tokenmill.publish.weights import KNOWN, PRECISIONS, Precision, packed
 
 BOUNDS: dict[Precision, float] = {"float32": 2e-5, "float16": 3e-3, "int8": 1e-1}
 """The largest difference of logits whose standard deviation is about 1, from weights in float32."""
@@ -56,7 +56,7 @@ def some_ids(model: GPT, count: int) -> list[int]:
 
 
 @needs_node
-@pytest.mark.parametrize("precision", get_args(Precision))
+@pytest.mark.parametrize("precision", PRECISIONS)
 @pytest.mark.parametrize("architecture", KNOWN)
 def test_logits_agree(node: Node, architecture: str, precision: Precision):
     model = small_model(architecture)

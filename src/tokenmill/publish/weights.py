@@ -7,7 +7,7 @@ Numbers are little-endian.
 
 import hashlib
 from collections.abc import Iterator, Sequence
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 from torch import Tensor
@@ -23,6 +23,7 @@ from tokenmill.model.ops import NORM_EPS
 from tokenmill.publish.parts import PackedEpoch, tokenizer_name
 
 Precision = Literal["int8", "float16", "float32"]
+PRECISIONS: tuple[Precision, ...] = get_args(Precision)
 
 KNOWN: tuple[Architecture, ...] = ("gpt2", "modern", "speedrun")
 """The architectures whose forward pass `page/model.js` has."""
