@@ -270,7 +270,8 @@ def _trl(
     # Only this contender needs them
     from datasets import Dataset  # type: ignore[import-not-found]  # noqa: PLC0415
     from peft import LoraConfig, TaskType  # noqa: PLC0415
-    from transformers import AutoModelForCausalLM, PreTrainedTokenizerFast  # noqa: PLC0415
+    from transformers.models.auto.modeling_auto import AutoModelForCausalLM  # noqa: PLC0415
+    from transformers.tokenization_utils_tokenizers import PreTrainedTokenizerFast  # noqa: PLC0415
     from trl import SFTTrainer  # type: ignore[import-not-found]  # noqa: PLC0415
 
     base = read_manifest(folder / "models")

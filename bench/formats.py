@@ -139,7 +139,8 @@ def _lead(model: GPT, expected: list[int], written: list[int]) -> float:
 
 def _transformers(folder: Path) -> tuple[Encode, Logits]:
     # A contender may be missing
-    from transformers import AutoModelForCausalLM, AutoTokenizer  # noqa: PLC0415
+    from transformers.models.auto.modeling_auto import AutoModelForCausalLM  # noqa: PLC0415
+    from transformers.models.auto.tokenization_auto import AutoTokenizer  # noqa: PLC0415
 
     model: Any = AutoModelForCausalLM.from_pretrained(folder, trust_remote_code=True)
     tokenizer: Any = AutoTokenizer.from_pretrained(folder, trust_remote_code=True)

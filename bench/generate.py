@@ -138,7 +138,7 @@ def with_random_weights(config: ModelConfig) -> GPT:
 
 def published(model: GPT) -> Any:
     """The same weights in transformers."""
-    from transformers import AutoModelForCausalLM  # noqa: PLC0415 (takes seconds to load)
+    from transformers.models.auto.modeling_auto import AutoModelForCausalLM  # noqa: PLC0415 (takes seconds to load)
     from transformers.utils import logging  # noqa: PLC0415
 
     logging.disable_progress_bar()

@@ -31,7 +31,9 @@ adopt = importlib.import_module("tokenmill.cli.import").adopt  # `import` is a k
 def published(folder: Path, vocab_size: int | None = None) -> tuple[FoundModel, Any]:
     """GPT-2 with tied weights as transformers saves it, with a tokenizer of its own."""
     # This takes seconds
-    from transformers import GPT2Config, GPT2LMHeadModel, PreTrainedTokenizerFast  # noqa: PLC0415
+    from transformers.models.gpt2.configuration_gpt2 import GPT2Config  # noqa: PLC0415
+    from transformers.models.gpt2.modeling_gpt2 import GPT2LMHeadModel  # noqa: PLC0415
+    from transformers.tokenization_utils_tokenizers import PreTrainedTokenizerFast  # noqa: PLC0415
 
     file = make_tokenizer_file(folder / "tokenizer", "bpe")
     vocab_size = vocab_size or read_tokenizer(file).vocab_size

@@ -205,7 +205,7 @@ def test_a_context_of_two_continues():
 
 def test_transformers_writes_the_same(model: GPT, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    from transformers import AutoModelForCausalLM  # noqa: PLC0415
+    from transformers.models.auto.modeling_auto import AutoModelForCausalLM  # noqa: PLC0415
 
     save_weights(model, tmp_path)
     write_code(model.config, tmp_path)

@@ -76,7 +76,7 @@ def test_unknown_characters_are_named(bpe: TextTokenizer, char: TextTokenizer) -
 
 
 def test_gigatoken_reads_the_same_file(bpe: TextTokenizer, bpe_file: Path) -> None:
-    other = gigatoken.Tokenizer(str(bpe_file))
+    other = gigatoken.Tokenizer.from_json(bpe_file.read_bytes())
     assert other.encode("It's the river: 你好 🙂\n\n  12").tolist() == bpe.encode(
         "It's the river: 你好 🙂\n\n  12"
     )

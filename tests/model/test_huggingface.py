@@ -210,7 +210,7 @@ def test_transformers_computes_the_same_logits(
     model: GPT, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    from transformers import AutoModelForCausalLM  # noqa: PLC0415
+    from transformers.models.auto.modeling_auto import AutoModelForCausalLM  # noqa: PLC0415
 
     save_weights(model, tmp_path)
     write_code(model.config, tmp_path)

@@ -30,7 +30,7 @@ def probabilities(sampling: Sampling) -> torch.Tensor:
     ],
 )
 def test_candidates_are_those_of_transformers(how: dict[str, Any]):
-    from transformers import (  # noqa: PLC0415
+    from transformers.generation.logits_process import (  # noqa: PLC0415
         LogitsProcessorList,
         TemperatureLogitsWarper,
         TopKLogitsWarper,
@@ -49,7 +49,7 @@ def test_candidates_are_those_of_transformers(how: dict[str, Any]):
 
 
 def test_the_penalty_is_that_of_transformers():
-    from transformers import RepetitionPenaltyLogitsProcessor  # noqa: PLC0415
+    from transformers.generation.logits_process import RepetitionPenaltyLogitsProcessor  # noqa: PLC0415
 
     ids = torch.tensor([[0, 1, 2, 2, 9]] * 5)
     seen = torch.zeros(5, 60, dtype=torch.bool).scatter_(1, ids, value=True)

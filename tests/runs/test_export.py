@@ -83,7 +83,9 @@ def exported(
 
 
 def test_transformers_writes_the_same(exported: tuple[FoundModel, Path]):
-    from transformers import AutoModelForCausalLM, AutoTokenizer, pipeline  # noqa: PLC0415 (seconds)
+    from transformers.models.auto.modeling_auto import AutoModelForCausalLM  # noqa: PLC0415 (seconds)
+    from transformers.models.auto.tokenization_auto import AutoTokenizer  # noqa: PLC0415 (seconds)
+    from transformers.pipelines import pipeline  # noqa: PLC0415 (seconds)
 
     checkpoint, folder = exported
     ours = load_model(checkpoint.folder)
@@ -105,7 +107,7 @@ def test_transformers_writes_the_same(exported: tuple[FoundModel, Path]):
 
 
 def test_spelled_special_tokens_are_text_on_demand(exported: tuple[FoundModel, Path]):
-    from transformers import AutoTokenizer  # noqa: PLC0415
+    from transformers.models.auto.tokenization_auto import AutoTokenizer  # noqa: PLC0415
 
     checkpoint, folder = exported
     tokenizer = read_tokenizer(checkpoint.tokenizer)
@@ -134,7 +136,7 @@ def messages_of(turns: list[tuple[str, str]]) -> list[dict[str, str]]:
 
 
 def test_chat_template_gives_the_ids_of_training(tmp_path: Path):
-    from transformers import AutoTokenizer  # noqa: PLC0415
+    from transformers.models.auto.tokenization_auto import AutoTokenizer  # noqa: PLC0415
 
     checkpoint = checkpoint_in(tmp_path, "gpt2", "bpe")
     export(checkpoint, NOTHING, tmp_path / "out")
@@ -224,7 +226,7 @@ def test_no_message_opens_a_turn_in_the_template(
 
 @pytest.fixture(scope="module")
 def published_bpe(tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, TextTokenizer]:
-    from transformers import AutoTokenizer  # noqa: PLC0415
+    from transformers.models.auto.tokenization_auto import AutoTokenizer  # noqa: PLC0415
 
     folder = tmp_path_factory.mktemp("bpe")
     checkpoint = checkpoint_in(folder, "gpt2", "bpe")
@@ -242,7 +244,7 @@ def test_generation_ends_with_text_or_turn(exported: tuple[FoundModel, Path]):
 def test_generation_ends_at_the_context_or_before(exported: tuple[FoundModel, Path]):
     """A limit on new tokens in the folder would win over a caller's `max_length`, and be vLLM's
     upper bound."""
-    from transformers import AutoModelForCausalLM  # noqa: PLC0415
+    from transformers.models.auto.modeling_auto import AutoModelForCausalLM  # noqa: PLC0415
 
     model: Any = AutoModelForCausalLM.from_pretrained(exported[1], trust_remote_code=True)
     ids_BT = torch.tensor([read_tokenizer(exported[0].tokenizer).encode(TEXT)])
@@ -365,7 +367,7 @@ def test_command_exports_a_folder(here: Path, capsys: pytest.CaptureFixture[str]
 def test_code_in_the_folder_needs_leave_and_no_package(tmp_path: Path):
     """Without leave nothing loads, where the rows would be missing; padding before a text counts
     for nothing."""
-    from transformers import AutoModelForCausalLM  # noqa: PLC0415
+    from transformers.models.auto.modeling_auto import AutoModelForCausalLM  # noqa: PLC0415
 
     checkpoint = checkpoint_in(tmp_path, "speedrun", "bpe")
     export(checkpoint, NOTHING, tmp_path / "out")

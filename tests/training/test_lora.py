@@ -104,7 +104,7 @@ def test_every_map_of_the_blocks_has_its_name(architecture: Any):
 @pytest.mark.parametrize("targets", ["all", ["up"], ["out"]])
 def test_peft_computes_what_the_merged_model_does(model: GPT, tmp_path: Path, targets: Any):
     from peft import PeftModel  # noqa: PLC0415 (seconds)
-    from transformers import AutoModelForCausalLM  # noqa: PLC0415
+    from transformers.models.auto.modeling_auto import AutoModelForCausalLM  # noqa: PLC0415
 
     save_weights(model, tmp_path / "base")
     write_code(model.config, tmp_path / "base")

@@ -5,12 +5,12 @@ and triples of tokens, and sharper attention.
 them with `trust_remote_code=True`. Nothing else imports it. Axes: B texts, T positions, D width.
 """
 
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
-from transformers import NanoChatConfig, NanoChatForCausalLM
-from transformers.models.nanochat.modeling_nanochat import NanoChatAttention
+from transformers.models.nanochat.configuration_nanochat import NanoChatConfig
+from transformers.models.nanochat.modeling_nanochat import NanoChatAttention, NanoChatForCausalLM
 
 from tokenmill.model.ngrams import ROWS, rows_of_ngrams
 
@@ -38,7 +38,8 @@ class NGramChatForCausalLM(NanoChatForCausalLM):
         for module in self.model.modules():
             if isinstance(module, NanoChatAttention):
                 module.scaling *= config.attention_scale
-        self.post_init()
+        # Its type is inferred, for which pyright would read all models of transformers
+        cast("Any", self).post_init()
 
     def embed(self, ids_BT: Tensor, attention_mask: Tensor | None) -> Tensor:
         """Look up the embeddings of tokens, pairs and triples: ids (B, T) -> (B, T, D). Where an
