@@ -34,6 +34,7 @@ from tokenmill.data.sources import Source, find_sources
 from tokenmill.executor import ThreadExecutor
 from tokenmill.formats.chat import render_chat
 from tokenmill.words.cleaning import cleaning_in_words
+from tokenmill.words.units import counted
 
 ROWS = [
     {"instruction": f"Question {i}?", "input": None, "output": f"Änswer\n{i}, “{i}”"}
@@ -365,7 +366,7 @@ def test_bad_lines_and_rows_are_counted(tmp_path, run):
 def test_a_file_without_a_valid_line_is_refused(tmp_path, run, ending, lines):
     (tmp_path / f"a.jsonl{ending}").write_bytes(PACK[ending](b"plain\n" * lines))
     (tmp_path / "b.txt").write_text("good")
-    with pytest.raises(UserError, match=f"a.jsonl.* first {'line' if lines == 1 else '2 lines'} "):
+    with pytest.raises(UserError, match=f"a.jsonl.* {counted(lines, 'line')} "):
         run(tmp_path)
 
 
