@@ -187,8 +187,12 @@ def row_groups(shard: ShardFile) -> list[RowGroup]:
 
 def totals(folder: Path) -> Totals:
     """Documents, bytes and characters of a folder, from the shards' footers: no text is read."""
-    _, documents, sizes, chars, _ = zip(*map(read_footer, shards(folder)), strict=True)
-    return Totals(sum(documents), sum(sizes), sum(chars))
+    footers = [read_footer(shard) for shard in shards(folder)]
+    return Totals(
+        documents=sum(footer.documents for footer in footers),
+        bytes=sum(footer.bytes for footer in footers),
+        chars=sum(footer.chars for footer in footers),
+    )
 
 
 def read_footer(shard: ShardFile) -> Footer:
