@@ -32,7 +32,7 @@ from bench.program import RowFile, command_line
 from tokenmill.core.files import sha256_of, write_json
 from tokenmill.data.clean import clean
 from tokenmill.data.params import CleanParams
-from tokenmill.executor import ThreadExecutor
+from tokenmill.executors.threads import ThreadExecutor
 from tokenmill.finetuning.chats import ChatSplit, read_chats
 from tokenmill.finetuning.params import FinetuneParams, Method
 from tokenmill.finetuning.run import tuning_job

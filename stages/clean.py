@@ -7,7 +7,7 @@ from tokenmill.core.params import Section, load
 from tokenmill.data.clean import clean
 from tokenmill.data.params import CleanParams, DataParams
 from tokenmill.display import say
-from tokenmill.executor import ExecutorParams, open_executor
+from tokenmill.executors.params import ExecutorParams, open_executor
 from tokenmill.formats.raw_text import raw_text
 from tokenmill.words.cleaning import cleaning_in_words
 

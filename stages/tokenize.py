@@ -4,7 +4,7 @@ from tokenmill.core import paths
 from tokenmill.core.files import write_json
 from tokenmill.core.params import Section, load
 from tokenmill.display import say
-from tokenmill.executor import ExecutorParams, open_executor
+from tokenmill.executors.params import ExecutorParams, open_executor
 from tokenmill.tokens.corpus import SPLIT_IN_WORDS
 from tokenmill.tokens.pack import pack, packed_metrics
 from tokenmill.tokens.params import TokenizeParams

@@ -18,7 +18,7 @@ from tests.imports import ROOT
 from tests.tokens.packing import pack_here
 from tokenmill.core.files import sha256_of
 from tokenmill.data.clean import clean
-from tokenmill.executor import ThreadExecutor
+from tokenmill.executors.threads import ThreadExecutor
 from tokenmill.formats import shards
 from tokenmill.formats.shards import CLEAN_FORMAT
 from tokenmill.formats.token_file import SPLITS, TOKEN_FORMAT, token_file

@@ -18,7 +18,7 @@ CANNOT_CHANGE_A_RESULT = {
     "schema",
     "stage",
     "process",
-    "executor",
+    "executors",
     "inputs",
     "byte_code",
     "temporary",
@@ -33,7 +33,7 @@ PAGES = "reports"
 LAYERS = (
     ("core", "temporary"),
     ("formats",),
-    ("words", "languages", "normalize", "executor", "byte_code"),
+    ("words", "languages", "normalize", "executors", "byte_code"),
     ("process", "wait_policy"),
     ("costs", "git", "hardware"),
     ("stage", "inputs", "dvc_lock"),

@@ -9,7 +9,7 @@ import polars as pl
 
 from tokenmill.data import shard_writer
 from tokenmill.data.report import Tally
-from tokenmill.executor import ThreadExecutor
+from tokenmill.executors.threads import ThreadExecutor
 from tokenmill.formats import shards
 
 

@@ -22,7 +22,7 @@ from tokenmill.core.errors import UserError
 from tokenmill.core.files import write_json
 from tokenmill.core.params import ParamsError, Section, load, parse_yaml, read_yaml
 from tokenmill.dvc_lock import Lock
-from tokenmill.executor import ExecutorParams
+from tokenmill.executors.params import ExecutorParams
 from tokenmill.schema import (
     BEFORE_TRAINING,
     AllParams,

@@ -12,7 +12,7 @@ import torch
 
 from tests.imports import ROOT
 from tokenmill import wait_policy
-from tokenmill.executor import own_cores
+from tokenmill.executors.threads import own_cores
 from tokenmill.wait_policy import BUSY, QUIET_LOOKS, IdleTeam, WaitPolicy
 
 CORES = own_cores()

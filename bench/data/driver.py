@@ -29,7 +29,9 @@ from tokenmill.data.readers import FORMATS
 from tokenmill.data.report import Tally
 from tokenmill.data.shard_writer import write_shards
 from tokenmill.data.sources import find_sources
-from tokenmill.executor import Executor, RayExecutor, Task, ThreadExecutor
+from tokenmill.executors.base import Executor, Task
+from tokenmill.executors.ray_cluster import RayExecutor
+from tokenmill.executors.threads import ThreadExecutor
 from tokenmill.progress import Progress
 from tokenmill.stage import report_errors
 

@@ -37,7 +37,7 @@ from tokenmill.evaluation.benchmark_items import (
     read_items,
 )
 from tokenmill.evaluation.prompts import EvaluateParams, normalized, prompts_beside
-from tokenmill.executor import ExecutorParams
+from tokenmill.executors.params import ExecutorParams
 from tokenmill.finetuning.params import FinetuneSection
 from tokenmill.formats.metrics import TokensMetrics, read_metrics
 from tokenmill.formats.mixture import check_mixture

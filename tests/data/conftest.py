@@ -7,7 +7,7 @@ import pytest
 
 from tests.data.material import parameters
 from tokenmill.data.clean import clean
-from tokenmill.executor import ThreadExecutor
+from tokenmill.executors.threads import ThreadExecutor
 from tokenmill.formats.metrics import CleanReport
 
 

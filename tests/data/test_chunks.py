@@ -45,7 +45,7 @@ from tokenmill.data.readers import FORMATS
 from tokenmill.data.readers import texts as whole_texts
 from tokenmill.data.report import Tally
 from tokenmill.data.sources import MAX_RECORD_BYTES, Advance, Part, Source, find_sources
-from tokenmill.executor import ThreadExecutor
+from tokenmill.executors.threads import ThreadExecutor
 from tokenmill.formats.chat import TURN_TOKENS
 from tokenmill.formats.metrics import Example
 

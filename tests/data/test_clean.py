@@ -16,7 +16,7 @@ from tokenmill.core.params import Section, validate
 from tokenmill.data import chunks, duplicates, shard_writer
 from tokenmill.data.clean import clean
 from tokenmill.data.report import LANGUAGE_SAMPLE
-from tokenmill.executor import ThreadExecutor
+from tokenmill.executors.threads import ThreadExecutor
 from tokenmill.formats import shards
 from tokenmill.formats.metrics import Example
 from tokenmill.progress import Progress

@@ -24,7 +24,8 @@ from tokenmill.data.duplicates import (
     new_documents,
 )
 from tokenmill.data.report import EXAMPLES, Tally
-from tokenmill.executor import Task, ThreadExecutor
+from tokenmill.executors.base import Task
+from tokenmill.executors.threads import ThreadExecutor
 
 RNG = np.random.default_rng(0)
 

@@ -21,7 +21,7 @@ import sys
 from pathlib import Path
 from tests.data.material import parameters
 from tokenmill.data.clean import clean
-from tokenmill.executor import ThreadExecutor
+from tokenmill.executors.threads import ThreadExecutor
 """
 CHILD = """
 raw, out = map(Path, sys.argv[1:])

@@ -27,7 +27,7 @@ from tokenmill.data.readers import FORMATS
 from tokenmill.data.report import Tally
 from tokenmill.data.sources import Source, find_sources, opened
 from tokenmill.evaluation.prompts import MOST_BYTES, prompts_beside
-from tokenmill.executor import ThreadExecutor
+from tokenmill.executors.threads import ThreadExecutor
 from tokenmill.formats.raw_text import Objects, changed, raw_text
 from tokenmill.inputs import Inputs
 from tokenmill.planning.fit import Corpus

@@ -31,7 +31,7 @@ from tokenmill.data.readers import (
 from tokenmill.data.record_text import record_texts
 from tokenmill.data.report import Tally
 from tokenmill.data.sources import Source, find_sources
-from tokenmill.executor import ThreadExecutor
+from tokenmill.executors.threads import ThreadExecutor
 from tokenmill.formats.chat import render_chat
 from tokenmill.words.cleaning import cleaning_in_words
 from tokenmill.words.units import counted

@@ -20,7 +20,7 @@ from tokenmill.core.paths import SAMPLE
 from tokenmill.data.readers import FORMATS, PARQUET_ROWS, texts
 from tokenmill.data.report import Tally
 from tokenmill.data.sources import BLOCK_BYTES, blocks, find_sources
-from tokenmill.executor import ThreadExecutor
+from tokenmill.executors.threads import ThreadExecutor
 from tokenmill.formats.chat import render_chat
 from tokenmill.words.cleaning import cleaning_in_words
 

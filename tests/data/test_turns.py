@@ -9,7 +9,7 @@ import pytest
 from tests.data.material import filters, json_lines, parameters, parquet
 from tokenmill.core.params import Mode
 from tokenmill.data.clean import clean
-from tokenmill.executor import ThreadExecutor
+from tokenmill.executors.threads import ThreadExecutor
 from tokenmill.formats.chat import START, TURN_END, TURN_TOKENS, render_chat, split_turns
 from tokenmill.formats.metrics import CleanReport
 

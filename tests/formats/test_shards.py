@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tests.folders import contents
 from tests.shards import write_shards
 from tokenmill.core.errors import UserError
-from tokenmill.executor import ThreadExecutor
+from tokenmill.executors.threads import ThreadExecutor
 from tokenmill.formats import shards
 
 

@@ -10,7 +10,7 @@ from unittest.mock import patch
 
 import numpy as np
 
-from tokenmill.executor import ThreadExecutor
+from tokenmill.executors.threads import ThreadExecutor
 from tokenmill.formats.token_blocks import compressed_blocks, write_blocks
 from tokenmill.formats.token_file import (
     DTYPE,

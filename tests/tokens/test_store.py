@@ -23,7 +23,8 @@ from tests.tokens.clean_text import PROSE
 from tokenmill.core.errors import UserError
 from tokenmill.data import shard_writer
 from tokenmill.data.clean import clean
-from tokenmill.executor import Executor, Task, ThreadExecutor
+from tokenmill.executors.base import Executor, Task
+from tokenmill.executors.threads import ThreadExecutor
 from tokenmill.formats import shards
 from tokenmill.formats.mounted import Mounted
 from tokenmill.formats.store import Store, read_manifest

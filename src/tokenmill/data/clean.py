@@ -29,7 +29,7 @@ from tokenmill.data.readers import FORMATS
 from tokenmill.data.report import Tally, report_on
 from tokenmill.data.shard_writer import write_shards
 from tokenmill.data.sources import find_sources
-from tokenmill.executor import Executor
+from tokenmill.executors.base import Executor
 from tokenmill.formats.chat_columns import as_lines, change_text
 from tokenmill.formats.metrics import CleanReport, Letters
 from tokenmill.formats.raw_text import Raw, holds

@@ -31,7 +31,7 @@ from tokenmill.data.dedup import (
 from tokenmill.data.params import CleanParams
 from tokenmill.data.report import Tally, examples_of
 from tokenmill.data.shard_writer import Documents
-from tokenmill.executor import Executor, Task
+from tokenmill.executors.base import Executor, Task
 from tokenmill.formats.metrics import Example
 
 HERE_BYTES = 16 << 30

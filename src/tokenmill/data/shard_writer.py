@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from tokenmill.core.files import expect, sha256_of
 from tokenmill.data.report import Tally
-from tokenmill.executor import Executor, Task
+from tokenmill.executors.base import Executor, Task
 from tokenmill.formats.shards import SHARD_BYTES, shard_file, write_shard
 from tokenmill.formats.store import Manifest, Store, StoredShard, write_manifest
 from tokenmill.temporary import temporary_folder

@@ -32,7 +32,7 @@ from tokenmill.doctor.dvc import REMOTE_TIMEOUT, with_timeout
 from tokenmill.doctor.environment import check_running
 from tokenmill.doctor.finding import Finding, Project, ok, problem, warning
 from tokenmill.dvc_lock import FOLDER, OBJECT, listed
-from tokenmill.executor import ThreadExecutor
+from tokenmill.executors.threads import ThreadExecutor
 from tokenmill.progress import Progress
 from tokenmill.words.units import size
 

@@ -15,7 +15,7 @@ from tokenmill.core import paths
 from tokenmill.core.errors import UserError
 from tokenmill.core.params import Section, load
 from tokenmill.dvc_lock import LOCK, Lock, listed
-from tokenmill.executor import ExecutorParams
+from tokenmill.executors.params import ExecutorParams
 from tokenmill.formats.records import read_record
 from tokenmill.formats.store import MANIFEST, Manifest, Store, object_name
 from tokenmill.formats.token_file import METADATA_FILE, TokenMetadata

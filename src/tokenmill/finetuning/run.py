@@ -13,7 +13,7 @@ from tokenmill.core.errors import UserError
 from tokenmill.core.paths import way_out
 from tokenmill.data.clean import clean
 from tokenmill.data.params import CleanParams
-from tokenmill.executor import ThreadExecutor
+from tokenmill.executors.threads import ThreadExecutor
 from tokenmill.finetuning.chats import ChatSplit, read_chats
 from tokenmill.finetuning.params import FinetuneParams
 from tokenmill.formats.measured import evenly_spread

@@ -16,7 +16,7 @@ import torch
 
 from tokenmill.core.errors import UserError
 from tokenmill.core.params import DeviceName
-from tokenmill.executor import own_cores
+from tokenmill.executors.threads import own_cores
 from tokenmill.wait_policy import adapt_wait_policy
 from tokenmill.words.units import counted
 

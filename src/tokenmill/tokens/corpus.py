@@ -20,7 +20,7 @@ import polars as pl
 
 from tokenmill.core.errors import UserError
 from tokenmill.core.paths import VALIDATION_NAME
-from tokenmill.executor import Executor
+from tokenmill.executors.base import Executor
 from tokenmill.formats import shards
 from tokenmill.formats.chat_columns import text_bytes, texts_between
 from tokenmill.formats.store import ShardFile

@@ -12,7 +12,7 @@ from pydivsufsort import divsufsort
 
 from tokenmill.core import files
 from tokenmill.core.paths import damaged
-from tokenmill.executor import ThreadExecutor
+from tokenmill.executors.threads import ThreadExecutor
 from tokenmill.formats import shards
 from tokenmill.formats.store import ShardFile
 from tokenmill.formats.token_file import read_metadata, write_metadata

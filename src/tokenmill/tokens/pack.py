@@ -28,7 +28,7 @@ from tokenmill.core import files
 from tokenmill.core.errors import UserError
 from tokenmill.core.paths import damaged
 from tokenmill.display import say
-from tokenmill.executor import Executor
+from tokenmill.executors.base import Executor
 from tokenmill.formats import shards
 from tokenmill.formats.chat_columns import mark_count, text_bytes
 from tokenmill.formats.records import read_record

@@ -20,7 +20,7 @@ import zstandard
 from tokenmill.core import files
 from tokenmill.core.errors import UserError
 from tokenmill.core.paths import damaged
-from tokenmill.executor import ThreadExecutor
+from tokenmill.executors.threads import ThreadExecutor
 from tokenmill.formats.store import Manifest, ShardFile, read_manifest
 from tokenmill.formats.token_blocks import Block, compressed_blocks, write_blocks
 from tokenmill.formats.token_file import (

@@ -20,7 +20,7 @@ import torch.distributed as dist
 
 from tokenmill.core.errors import UserError
 from tokenmill.display import note
-from tokenmill.executor import own_cores
+from tokenmill.executors.threads import own_cores
 from tokenmill.model.device import choose_device
 from tokenmill.process import end_with_parent
 from tokenmill.temporary import temporary_folder

@@ -11,9 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tokenmill import executor
 from tokenmill.core.errors import UserError
-from tokenmill.executor import WAITING, Task, ThreadExecutor
+from tokenmill.executors import threads
+from tokenmill.executors.base import Task
+from tokenmill.executors.threads import WAITING, ThreadExecutor
 
 THREADS = st.integers(1, 5)
 
@@ -36,7 +37,7 @@ def test_threads_are_as_many_as_cores_may_be_used(tmp_path, monkeypatch, quota, 
     """Each holds text in memory, and a container sees all cores of its machine."""
     monkeypatch.setattr(os, "cpu_count", lambda: 96)
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 5, 9}, raising=False)
-    monkeypatch.setattr(executor, "CPU_MAX", tmp_path / "cpu.max")
+    monkeypatch.setattr(threads, "CPU_MAX", tmp_path / "cpu.max")
     assert ThreadExecutor().limit() == 3 + WAITING
     (tmp_path / "cpu.max").write_text(quota)
     assert ThreadExecutor().limit() == cores + WAITING

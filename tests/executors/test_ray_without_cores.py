@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from tokenmill import executor as executor_module
 from tokenmill.core.errors import UserError
-from tokenmill.executor import ExecutorParams, open_executor
+from tokenmill.executors import ray_cluster
+from tokenmill.executors.params import ExecutorParams, open_executor
 
 pytestmark = pytest.mark.slow
 
@@ -34,7 +34,7 @@ def coreless(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
 
 
 def test_a_cluster_without_cores_is_named(coreless: str, monkeypatch) -> None:
-    monkeypatch.setattr(executor_module, "CORELESS_SECONDS", 0.5)
+    monkeypatch.setattr(ray_cluster, "CORELESS_SECONDS", 0.5)
     params = ExecutorParams(data_engine="ray", ray_address=coreless, store=None)
     with (
         open_executor(params) as executor,

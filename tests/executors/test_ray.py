@@ -28,19 +28,14 @@ from tests.tokens.clean_text import PROSE, write_clean
 from tests.tokens.packing import pack_here
 from tests.tokens.test_store import clean_into, index_into, pack_into
 from tests.waiting import wait_for
-from tokenmill import executor as executor_module
 from tokenmill.core.errors import UserError
 from tokenmill.data import shard_writer
 from tokenmill.data.clean import clean
-from tokenmill.executor import (
-    TASKS_PER_CORE,
-    TASKS_PER_NODE,
-    Executor,
-    ExecutorParams,
-    Task,
-    ThreadExecutor,
-    open_executor,
-)
+from tokenmill.executors import ray_cluster
+from tokenmill.executors.base import Executor, Task
+from tokenmill.executors.params import ExecutorParams, open_executor
+from tokenmill.executors.ray_cluster import TASKS_PER_CORE, TASKS_PER_NODE
+from tokenmill.executors.threads import ThreadExecutor
 from tokenmill.tokens.pack import pack
 from tokenmill.tokens.params import TokenizeParams, TokenizerParams
 from tokenmill.tokens.train_tokenizer import train_tokenizer
@@ -126,7 +121,7 @@ def test_reading_is_bounded_and_closing_starts_no_more(executor: Executor, tmp_p
 def test_the_nodes_run_the_code_of_this_checkout_in_one_thread(executor: Executor) -> None:
     def function(_: int) -> tuple[str, str, int]:
         import tokenmill  # noqa: PLC0415  (the one that the node has)
-        from tokenmill import executor as module  # noqa: PLC0415
+        from tokenmill.executors import ray_cluster as module  # noqa: PLC0415
 
         return (
             tokenmill.__file__,
@@ -134,15 +129,15 @@ def test_the_nodes_run_the_code_of_this_checkout_in_one_thread(executor: Executo
             pl.thread_pool_size(),
         )
 
-    ours = hashlib.sha256(Path(executor_module.__file__).read_bytes()).hexdigest()
+    ours = hashlib.sha256(Path(ray_cluster.__file__).read_bytes()).hexdigest()
     for file, digest, threads in executor.map(function, range(2)):
         assert not Path(file).samefile(tokenmill.__file__)
         assert (digest, threads) == (ours, 1)
 
 
 def test_a_node_with_other_versions_is_named(executor: Executor, monkeypatch) -> None:
-    here = executor_module.versions()
-    monkeypatch.setattr(executor_module, "versions", lambda: here | {"polars": "0.1"})
+    here = ray_cluster.versions()
+    monkeypatch.setattr(ray_cluster, "versions", lambda: here | {"polars": "0.1"})
     with pytest.raises(UserError, match=rf"polars {here['polars']}.* 0\.1"):
         list(executor.map(partial(abs), [1]))  # versions go with a function that is new
 
@@ -213,7 +208,7 @@ def test_a_group_and_what_takes_its_values_run_on_one_node(executor: Executor) -
 def test_groups_go_where_least_is_under_way_for_a_core(
     cluster: Any, executor: Executor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(executor_module, "LOOK_SECONDS", 0.0)
+    monkeypatch.setattr(ray_cluster, "LOOK_SECONDS", 0.0)
     large = cluster.add_node(num_cpus=2, **NODE)
     wait_for(lambda: executor.limit() == 2 * TASKS_PER_NODE + 2 * TASKS_PER_CORE)
 
@@ -307,7 +302,7 @@ def kill(node: Any) -> None:
 def remove(node: Any, cluster: Any, executor: Executor) -> None:
     """The executor knows it when this returns, so that the next test has the same nodes as ever."""
     cluster.remove_node(node, allow_graceful=False)
-    with patch.object(executor_module, "LOOK_SECONDS", 0.0):
+    with patch.object(ray_cluster, "LOOK_SECONDS", 0.0):
         wait_for(lambda: executor.limit() == 2 * TASKS_PER_NODE)
 
 

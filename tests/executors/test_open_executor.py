@@ -8,13 +8,9 @@ import sys
 import pytest
 
 from tokenmill.core.errors import UserError
-from tokenmill.executor import (
-    ExecutorParams,
-    ThreadExecutor,
-    check_versions,
-    open_executor,
-    versions,
-)
+from tokenmill.executors.params import ExecutorParams, open_executor
+from tokenmill.executors.ray_cluster import check_versions, versions
+from tokenmill.executors.threads import ThreadExecutor
 
 LOCAL = ExecutorParams(data_engine="local", ray_address=None, store=None)
 

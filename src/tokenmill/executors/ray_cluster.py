@@ -1,241 +1,22 @@
-"""Run functions in threads of this process, or on a Ray cluster.
+"""Tasks on a Ray cluster (Moritz et al. 2018). Ray is an optional package, imported only when it is
+asked for."""
 
-The executor changes how fast a data stage runs, never what it writes. Threads suit work that
-releases the interpreter's lock, as polars and the encoders do. Ray (Moritz et al. 2018) is an
-optional package, imported only when it is asked for.
-"""
-
-import abc
 import contextlib
 import functools
 import logging
 import os
 import socket
 import time
-from collections import Counter, deque
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor, wait
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from types import ModuleType
-from typing import Any, Literal, Self, TypeVar
+from typing import Any
 
 import tokenmill
 from tokenmill.core.errors import UserError, first_line
-from tokenmill.core.files import read_bytes
-from tokenmill.core.params import Section, SharedPlace
-
-Item = TypeVar("Item")
-Result = TypeVar("Result")
-
-
-class ExecutorParams(Section, extra="ignore"):
-    """Where the data stages run. They ignore the other parameters of the section `runtime`."""
-
-    data_engine: Literal["local", "ray"]
-    """What `clean` and `tokenize` run on: the cores of this machine, or a Ray cluster
-    (docs/cluster.md). Both give the same bytes."""
-
-    ray_address: str | None
-    """With `ray`: the cluster's `host:port`; null means $RAY_ADDRESS, or else the cluster that this
-    machine belongs to. A cluster is never started."""
-
-    store: SharedPlace | None
-    """Where the shards of clean text and of packed tokens lie, each under its SHA-256: an existing
-    folder by its absolute path, or a URL such as `s3://bucket/prefix`. `data/clean` and
-    `data/packed` then hold a list of them alone, so the nodes of a cluster need not share a folder
-    (docs/cluster.md). null: in these folders. The tokens for training are the same."""
-
-
-@dataclass(frozen=True)
-class Task:
-    """A task that an executor has started."""
-
-    future: Any
-    """The future of a thread, or the reference of Ray to the result."""
-    kept: tuple[Any, ...] = ()
-    """What the caller has kept for this task, and, in tuples of their own, for those whose values
-    it takes."""
-    part: int | None = None
-    """The place of this value, where the result of a thread is a tuple of values."""
-    node: str | None = None
-    """The node of a Ray cluster on which the task was to run."""
-
-
-class Executor(abc.ABC):
-    """Starts tasks, which are calls of functions. A task gives one value, or several.
-
-    Functions, arguments and values must be picklable and functions pure: an executor may run a task
-    on another machine, and again if a machine dies. A value stays where it was computed until
-    `result` fetches it; a task that takes it as an argument gets it from there.
-    """
-
-    task_bytes: int
-    """Bytes of text that a task should take, about. They bound its memory and that of its values;
-    a small task takes the caller as much time as a large one."""
-    wave_limits: int
-    """How many times `limit()` the values are that may wait for a decision that is made for all of
-    them at once."""
-
-    @abc.abstractmethod
-    def start(
-        self,
-        function: Callable[..., Any],
-        *arguments: Any,
-        values: int = 1,
-        group: int | None = None,
-        keep: Sequence[Task] = (),
-    ) -> tuple[Task, ...]:
-        """Start `function(*arguments)` and return a task for each of its values.
-
-        Args:
-            arguments: one that is a `Task` stands for its value. A task runs on the machine that
-                has most of them, if it can.
-            values: above 1, the function returns a tuple of so many.
-            group: tasks that follow one another with the same number run on one machine, if it
-                lives. So does what takes their values.
-            keep: arguments whose values are kept as long as those of this task. If a machine is
-                lost with the latter, they are computed again from the former. Without these, all
-                that they were made of is computed again, too.
-        """
-
-    @abc.abstractmethod
-    def result(self, task: Task) -> Any:
-        """Wait for a value and fetch it. An exception of the function is raised as it is."""
-
-    @abc.abstractmethod
-    def cancel(self, task: Task) -> None:
-        """Give up a task."""
-
-    @abc.abstractmethod
-    def limit(self) -> int:
-        """The number of tasks that keep everything busy; it bounds how many are under way."""
-
-    def map(
-        self, function: Callable[[Item], Result], items: Iterable[Item]
-    ) -> Generator[Result, None, None]:
-        """Yield `function(item)` for every item, in the order of the items.
-
-        `items` is read in the caller's thread, with at most `limit()` items started and not yet
-        yielded. An exception from `function` or `items` is raised after the results of the items
-        before it. Closing the iterator cancels the items under way.
-        """
-        started = self.in_order(self.start(function, item) for item in items)
-        with contextlib.closing(started):
-            for (task,) in started:
-                yield self.result(task)
-
-    def in_order(
-        self, started: Iterable[tuple[Task, ...]], limit: Callable[[], int] | None = None
-    ) -> Generator[tuple[Task, ...], None, None]:
-        """Yield the tasks of `started`, an iterator that starts them, in their order and with at
-        most `limit()` under way, which is that of the executor if it is not given. See `map` for
-        exceptions and closing."""
-        limit = limit or self.limit
-        under_way: deque[tuple[Task, ...]] = deque()
-        failure = None
-        try:
-            try:
-                for tasks in started:
-                    under_way.append(tasks)
-                    while len(under_way) >= limit():
-                        yield under_way[0]
-                        under_way.popleft()
-            except Exception as error:
-                failure = error
-            while under_way:
-                yield under_way[0]
-                under_way.popleft()
-            if failure is not None:
-                raise failure
-        finally:
-            # The last ones first: none of them begins while an earlier one ends
-            for tasks in reversed(under_way):
-                self.cancel(tasks[0])
-
-
-@contextlib.contextmanager
-def open_executor(params: ExecutorParams) -> Iterator[Executor]:
-    """Open the executor that params.yaml names."""
-    if params.data_engine == "local":
-        with ThreadExecutor() as executor:
-            yield executor
-        return
-    ray = _import_ray()
-    address = _connect(ray, params.ray_address)
-    try:
-        yield RayExecutor(ray, address)
-    finally:
-        ray.shutdown()
-
-
-WAITING = 2
-"""Tasks that wait for a thread, so that none is idle while the caller starts the next one."""
-
-
-CPU_MAX = Path("/sys/fs/cgroup/cpu.max")
-"""Where Linux tells the time of processors that a container gets: its quota, and of what period."""
-
-
-def own_cores() -> int:
-    """The number of cores that this process may use: those that the system gives it, or fewer if
-    its container has a quota."""
-    affinity = getattr(os, "sched_getaffinity", None)  # not on macOS and Windows
-    cores = len(affinity(0)) if affinity else os.cpu_count() or 1
-    with contextlib.suppress(OSError, ValueError):  # no container, or `max`
-        quota, period = map(int, read_bytes(CPU_MAX).split())
-        cores = min(cores, max(1, round(quota / period)))
-    return cores
-
-
-class ThreadExecutor(Executor):
-    """An `Executor` of `threads` threads, by default one for each of `own_cores`. Its `with` block
-    ends the threads; without one they end with the object."""
-
-    task_bytes = 8 << 20
-    wave_limits = 1
-
-    def __init__(self, *, threads: int | None = None):
-        threads = threads or own_cores()
-        self._pool = ThreadPoolExecutor(threads)
-        self._limit = threads + WAITING
-
-    def start(
-        self,
-        function: Callable[..., Any],
-        *arguments: Any,
-        values: int = 1,
-        group: int | None = None,  # noqa: ARG002 (there is one machine)
-        keep: Sequence[Task] = (),  # noqa: ARG002 (it is not lost)
-    ) -> tuple[Task, ...]:
-        """See `Executor.start`. Tasks begin in the order in which they are started."""
-        future = self._pool.submit(self._run, function, arguments)
-        return tuple(Task(future, part=part) for part in (range(values) if values > 1 else [None]))
-
-    def _run(self, function: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
-        return function(*(self.result(one) if isinstance(one, Task) else one for one in arguments))
-
-    def result(self, task: Task) -> Any:
-        """See `Executor.result`."""
-        value = task.future.result()
-        return value if task.part is None else value[task.part]
-
-    def cancel(self, task: Task) -> None:
-        """See `Executor.cancel`; waits for a task that has begun."""
-        if not task.future.cancel():
-            wait([task.future])
-
-    def limit(self) -> int:
-        """See `Executor.limit`."""
-        return self._limit
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._pool.shutdown()
-
+from tokenmill.executors.base import Executor, Task
 
 MAX_RETRIES = 10
 """How often a task starts again after its machine or process died. The number is bounded, because
@@ -379,6 +160,22 @@ class RayExecutor(Executor):
                 f"The Ray cluster at {self._address} has no core for a task (it has: {has}); start "
                 "a node with cores by `ray start --address …`, or set runtime.data_engine to local."
             )
+
+
+@contextlib.contextmanager
+def connected(address: str | None) -> Iterator[RayExecutor]:
+    """An executor on the cluster at `address`, or at that which `runtime.ray_address` of null
+    stands for.
+
+    Raises:
+        UserError: Ray is not installed, or nothing answers there.
+    """
+    ray = _import_ray()
+    target = _connect(ray, address)
+    try:
+        yield RayExecutor(ray, target)
+    finally:
+        ray.shutdown()
 
 
 def _connect(ray: ModuleType, address: str | None) -> str:

@@ -1,0 +1,1 @@
+"""Run functions in threads of this process, or on a Ray cluster."""
