@@ -11,10 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tokenmill.executors.threads import ThreadExecutor
 from tokenmill.formats import shards
 from tokenmill.formats.tokenizer import read_tokenizer
 from tokenmill.tokens import corpus as corpus_module
-from tokenmill.tokens.corpus import sample, segmented, segments
+from tokenmill.tokens.corpus import PROBES, probe, sample, segmented, segments
 from tokenmill.tokens.encoder import FRAGMENTS, adversarial_texts
 
 Corpus = Callable[..., Path]
@@ -128,3 +129,21 @@ def test_sample_cuts_between_characters(corpus: Corpus) -> None:
 def test_sample_keeps_its_budget_among_long_documents(corpus: Corpus) -> None:
     clean = corpus(["b" * 99, "a"] * 500, row_group_bytes=1000)
     assert sum(len(text) for batch in sample(clean, 25_000) for text in batch) == 25_000
+
+
+def test_probe_reads_at_even_places(corpus: Corpus) -> None:
+    texts = [f"{i:05d}" for i in range(64_000)]
+    clean = corpus(texts, shard_bytes=9000)
+    probed = probe(clean, 500 * PROBES, ThreadExecutor(threads=2))
+    assert 400 * PROBES < sum(map(len, probed)) <= 500 * PROBES
+    assert set(map(len, probed)) == {5}
+    assert [int(text) for text in probed] == sorted(map(int, probed))
+    assert (probed[0], probed[-1] > "55000") == ("00000", True)
+    assert probe(corpus(["one"]), 1000, ThreadExecutor(threads=1)) == ["one"]
+
+
+def test_probe_reads_all_of_a_long_text(corpus: Corpus) -> None:
+    text = " ".join(f"{i:06d}" for i in range(50_000))
+    probed = probe(corpus([text]), 35_000, ThreadExecutor(threads=1))
+    assert 30_000 < sum(map(len, probed)) <= 35_000
+    assert text.index(probed[-1]) > 0.8 * len(text)

@@ -92,7 +92,7 @@ def test_files_named_as_validation_text_are_held_out(
 
 
 def test_the_split_is_chosen_once(prose: Path, bpe_file: Path, tmp_path: Path, monkeypatch) -> None:
-    """Choosing reads names and ids of each shard once."""
+    """Choosing reads names and ids of each shard once; the fast encoder is tried on some texts."""
     columns: list[tuple[str, ...]] = []
     read = shards.documents
 
@@ -103,7 +103,7 @@ def test_the_split_is_chosen_once(prose: Path, bpe_file: Path, tmp_path: Path, m
     monkeypatch.setattr(shards, "documents", watched)
     params = TokenizeParams(split="auto", val_fraction=0.3)
     assert pack_here(prose, bpe_file, tmp_path / "packed", params)[1] == "hash"
-    assert sorted(set(columns)) == [("source", "id"), ("text", "source", "id")]
+    assert sorted(set(columns)) == [("source", "id"), ("text",), ("text", "source", "id")]
     assert columns.count(("source", "id")) == len(shards.shards(prose))
 
 

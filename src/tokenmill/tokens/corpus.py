@@ -42,6 +42,9 @@ GiB of text, which are read in a few seconds."""
 PLACE_BYTES = 1 << 16
 """The fewest bytes that a small sample takes of a row group. In each row group it cuts one text."""
 
+PROBES = 8
+"""The most shards that `probe` reads."""
+
 ENOUGH_DOCUMENTS = 20
 """The number of validation documents from which `auto` keeps documents whole without looking at
 their lengths."""
@@ -159,6 +162,23 @@ def _take_bytes(texts: pl.Series, budget: int) -> pl.Series:
     if fitting < len(texts) and (last := texts[fitting].encode()[:rest].decode(errors="ignore")):
         return pl.concat([kept, pl.Series([last])])
     return kept
+
+
+def probe(clean: Path, budget: int, executor: Executor) -> list[str]:
+    """Texts at even distances in evenly spaced shards, at most `budget` UTF-8 bytes in all.
+
+    Tasks read the shards. `sample` would bring row groups of 16 MiB to the driver of a cluster, and
+    whole shards from a store.
+    """
+    found = shards.shards(clean)
+    chosen = found[:: math.ceil(len(found) / PROBES)]
+    texts = executor.map(partial(_probe_shard, budget=budget // len(chosen)), chosen)
+    return [text for part in texts for text in part]
+
+
+def _probe_shard(shard: ShardFile, *, budget: int) -> list[str]:
+    texts = pl.concat([group["text"] for group in shards.documents(shard)])
+    return spread(texts, budget).to_list()
 
 
 SplitDocuments: TypeAlias = tuple[Split, pl.DataFrame]

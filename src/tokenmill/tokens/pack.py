@@ -54,7 +54,7 @@ from tokenmill.tokens.corpus import (
     by_source,
     choose_split,
     empty_split,
-    sample,
+    probe,
     segmented,
     split_documents,
 )
@@ -97,8 +97,7 @@ def pack(
     """
     tokenizer = read_tokenizer(tokenizer_file)
     method, rules, has_sources = choose_split(clean, params, executor)
-    checked = [text for texts in sample(clean, CHECKED_BYTES) for text in texts]
-    encoder = choose_encoder(tokenizer, checked)
+    encoder = choose_encoder(tokenizer, probe(clean, CHECKED_BYTES, executor))
     if encoder.note:
         say(encoder.note)
     total = shards.totals(clean).bytes
